@@ -73,46 +73,46 @@ class ForcingInversion:
                 f"points, got {self.initial.modes} and {self.largest}"
             )
 
-    def __call__(self, frames: Float[np.ndarray, "2 n n"], deviation: float) -> Forcing:
+    def __call__(self, frames: Float[np.ndarray, "2 n n"], std: float) -> Forcing:
         """The estimate of one sample.
 
         Args:
             frames: Noisy w(0) and w(T).
-            deviation: σ > 0 of their noise, independent at the points.
+            std: σ > 0 of their noise, independent at the points.
 
         Raises:
             ValueError: On a deviation that is not positive, or frames of another shape.
         """
-        if frames.shape != (2, *self.torus.points) or not deviation > 0:
+        if frames.shape != (2, *self.torus.points) or not std > 0:
             raise ValueError(
                 f"expected frames {(2, *self.torus.points)} and a deviation > 0, got "
-                f"{frames.shape} and {deviation}"
+                f"{frames.shape} and {std}"
             )
-        last = self.after(frames[0], deviation)
+        last = self.after(frames[0], std)
         method = GaussianInversion(last, added_noise=(), rtol=_RTOL)
-        sigma = np.full(frames[1].size, float(deviation))
+        sigma = np.full(frames[1].size, float(std))
         estimate = method(frames[1].ravel(), sigma, last.start)
         initial, force = last.fields(torch().tensor(estimate.coefficients))
         return Forcing(force[0].numpy(), initial[0].numpy(), estimate)
 
-    def after(self, frame: Frame, deviation: float) -> LastFrame:
+    def after(self, frame: Frame, std: float) -> LastFrame:
         """w(T) as a map of f and of the remaining uncertainty of w(0), given its noisy frame.
 
         Waves are orthogonal at the points, so the law of each coefficient of w(0) is known: with
         its wave b it is N(c bᵀd/σ², c), c = 1/(1 + |b|²/σ²).
         """
-        basis = self._waves(self.initial.wave_vectors, self.initial.mode_deviations)
-        variance = 1 / (1 + np.sum(basis**2, axis=0) / deviation**2)
-        mean = basis @ (variance * (frame.ravel() @ basis) / deviation**2)
+        basis = self._waves(self.initial.wave_vectors, self.initial.mode_stds)
+        variance = 1 / (1 + np.sum(basis**2, axis=0) / std**2)
+        mean = basis @ (variance * (frame.ravel() @ basis) / std**2)
         k = TorusGaussianField(1.0, 1.0, 2.0, self.largest).wave_vectors
         force = self._waves(k, np.full(len(k), self.size))
         return LastFrame(self, mean, basis * np.sqrt(variance), force)
 
-    def _waves(self, k: np.ndarray, deviations: np.ndarray) -> Basis:
+    def _waves(self, k: np.ndarray, stds: np.ndarray) -> Basis:
         """Matrix from coefficients of cosines and sines to values at the points."""
         x = np.meshgrid(*[grid.x for grid in self.torus.grids], indexing="ij")
         angles = 2 * np.pi * np.stack(x, axis=-1).reshape(-1, 2) @ k.T
-        both = np.stack([np.cos(angles), np.sin(angles)], axis=-1) * deviations[:, None]
+        both = np.stack([np.cos(angles), np.sin(angles)], axis=-1) * stds[:, None]
         return both.reshape(len(angles), -1)
 
     def final(self, initial: Array, force: Array) -> Array:

@@ -71,23 +71,21 @@ def burgers(levels: list[float], samples: int) -> None:
     a, u = (values[name][:, ::stride].astype(np.float64) for name in ("a", "u"))
     xi, spread = noise(len(u), (POINTS,)), u.std(axis=0)
     field, nu, (t,) = problem.initial.build(), problem.viscosity, problem.times
-    method = InitialValueInversion.of_law(field, nu, t, POINTS)
+    method = InitialValueInversion.of_distribution(field, nu, t, POINTS)
     smooth = {
         weight: InitialValueInversion.tikhonov(weight, POINTS // 2 - 1, nu, t, POINTS)
         for weight in WEIGHTS
     }
     for level in levels:
-        data, deviation = u + level * spread * xi, level * spread
+        data, std = u + level * spread * xi, level * spread
         begun = time.process_time()
-        estimates = [method(row, deviation) for row in data[:samples]]
+        estimates = [method(row, std) for row in data[:samples]]
         seconds = (time.process_time() - begun) / samples
         centres = np.stack([estimate.u0 for estimate in estimates])
-        spreads = np.stack([estimate.deviation for estimate in estimates])
+        spreads = np.stack([estimate.std for estimate in estimates])
 
-        def inverted(
-            weight: float, rows: range, data=data, deviation=deviation
-        ) -> list[InitialValue]:
-            return [smooth[weight](data[i], deviation) for i in rows]
+        def inverted(weight: float, rows: range, data=data, std=std) -> list[InitialValue]:
+            return [smooth[weight](data[i], std) for i in rows]
 
         def error(found: list[InitialValue], rows: range) -> float:
             pairs = zip(found, rows, strict=True)
@@ -104,7 +102,7 @@ def burgers(levels: list[float], samples: int) -> None:
             tikhonov=rounded(error(tikhonov, range(samples))), weight=weight,
             converged=[converged(estimates), converged(tikhonov)],
             coverage=round(coverage(low, high, a[:samples]), 4),
-            deviation=rounded(float(spreads.mean())),
+            std=rounded(float(spreads.mean())),
             misfit=rounded(np.mean([estimate.estimate.misfit for estimate in estimates])),
             solves=round(float(np.mean([estimate.estimate.solves for estimate in estimates]))),
             ms=rounded(1e3 * seconds, 3),
@@ -125,22 +123,22 @@ def viscosity(levels: list[float], samples: int) -> None:
     ])[:, :: n // POINTS]  # fmt: skip
     xi, method = noise(samples, (POINTS,)), ViscosityInversion(typical, SPREAD, t, POINTS)
     for level in levels:
-        deviation = level * np.std(u) * np.ones(POINTS)
+        std = level * np.std(u) * np.ones(POINTS)
         for name in ("u(0) and u(T)", "u(T) alone"):
             begun = time.process_time()
             estimates = [
-                method.from_solution(field, row, deviation)
+                method.from_solution(field, row, std)
                 if name == "u(T) alone"
-                else method.from_both(start, row, deviation)
-                for start, row in zip(u0[:, :: n // 512], u + deviation * xi, strict=True)
+                else method.from_both(start, row, std)
+                for start, row in zip(u0[:, :: n // 512], u + std * xi, strict=True)
             ]
             seconds = (time.process_time() - begun) / samples
             off = np.array([estimate.log for estimate in estimates]) - logs
-            spreads = np.array([estimate.deviation for estimate in estimates])
+            spreads = np.array([estimate.std for estimate in estimates])
             print_row(
                 problem="viscosity", known=name, noise=level, samples=samples,
                 error=rounded(float(np.sqrt(np.mean(off**2)))), before=SPREAD,
-                deviation=rounded(float(spreads.mean())),
+                std=rounded(float(spreads.mean())),
                 coverage=round(coverage(-NINETY * spreads, NINETY * spreads, off), 3),
                 converged=sum(estimate.converged for estimate in estimates),
                 ms=rounded(1e3 * seconds, 3),
@@ -162,9 +160,9 @@ def vorticity(levels: list[float], samples: int) -> None:
     )
     xi = noise(samples, frames.shape[1:])
     for level in levels:
-        deviation = level * float(frames.std())
+        std = level * float(frames.std())
         begun = time.process_time()
-        estimates = [method(row, deviation) for row in frames + deviation * xi]
+        estimates = [method(row, std) for row in frames + std * xi]
         seconds = (time.process_time() - begun) / samples
         errors = [relative(estimate.force, force) for estimate in estimates]
         starts = [

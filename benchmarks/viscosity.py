@@ -29,12 +29,12 @@ class Viscosity(NamedTuple):
     """An estimate of the viscosity ν.
 
     log: The estimate of log ν.
-    deviation: Posterior standard deviation of log ν.
+    std: Posterior standard deviation of log ν.
     converged: Whether all iterations ended by their criterion.
     """
 
     log: float
-    deviation: float
+    std: float
     converged: bool
 
 
@@ -48,33 +48,31 @@ class ViscosityInversion:
     time: float  # T
     points: int  # number of data points; see `InitialValueInversion`
 
-    def from_both(self, u0: Values, data: Values, deviation: Values) -> Viscosity:
+    def from_both(self, u0: Values, data: Values, std: Values) -> Viscosity:
         """Estimate from known u(0) and noisy u(T), by Gauss-Newton steps in log ν.
 
         Args:
             u0: Initial value without mean, on a solving grid whose number of points is a multiple
                 of that of the data.
-            data, deviation: d and σ.
+            data, std: d and σ.
         """
         problem = _KnownStart(self, u0 - u0.mean())  # aliased modes give it a mean
-        estimate = GaussianInversion(problem)(data, rounded(data, deviation), np.zeros(1))
+        estimate = GaussianInversion(problem)(data, rounded(data, std), np.zeros(1))
         return Viscosity(
             np.log(self.typical) + self.spread * float(estimate.coefficients[0]),
             self.spread * float(np.sqrt(estimate.covariance[0, 0])),
             estimate.converged,
         )
 
-    def from_solution(
-        self, field: PeriodicGaussianField, data: Values, deviation: Values
-    ) -> Viscosity:
+    def from_solution(self, field: PeriodicGaussianField, data: Values, std: Values) -> Viscosity:
         """Mean and deviation of log ν by the evidence of the data, from the law of u(0) alone.
 
         The evidence is the density of the data at one ν, integrated over all u(0) by Laplace's
         approximation. It is computed on a grid of ν and summed. The joint maximum over u(0) and ν
         would be biased: a smaller viscosity needs smaller coefficients, whatever the data.
         """
-        typical = InitialValueInversion.of_law(field, self.typical, self.time, self.points)
-        sigma = rounded(data, deviation)
+        typical = InitialValueInversion.of_distribution(field, self.typical, self.time, self.points)
+        sigma = rounded(data, std)
         estimate = GaussianInversion(typical)(data, sigma, typical.start)
         density, converged = {0.0: evidence(estimate)}, estimate.converged
         for sign in (1, -1):

@@ -244,11 +244,13 @@ def _register_again(run: _Run) -> None:
         for name, entry in entries.items():
             earlier = registries[kind].get(name)
             if earlier is not None and earlier is not entry:
-                raise SchemaError(f"{run.file.path}: {taken(kind, name, _class(earlier))}")
+                raise SchemaError(
+                    f"{run.file.path}: {describe_conflict(kind, name, _class(earlier))}"
+                )
     run.restore()
 
 
-def taken(kind: str, name: str, registered: type) -> str:
+def describe_conflict(kind: str, name: str, registered: type) -> str:
     """The message about a name that another class has."""
     file = plugin_of(registered)
     conflict = "is registered already" if file is None else f"comes from {file.path}"

@@ -56,7 +56,7 @@ def sections(run: FinishedRun) -> list[Section]:
             f"of the energy{beside}.",
         ))  # fmt: skip
     text = (
-        f"Test sample {run.pairs.samples[i]}, the median. Columns of features are functions on the "
+        f"Test sample {run.pairs.ids[i]}, the median. Columns of features are functions on the "
         f"{points(domain.shape[0], domain) if domain is not None else layers[0].after.shape[1]} "
         "points that attention sees; inner products are means over the points. The effective rank "
         "is exp(−Σ p log p), p = σ²/Σσ² of singular values σ: that of each head's output, and "

@@ -38,12 +38,12 @@ def estimates(noise: float, samples: int) -> tuple[np.ndarray, np.ndarray, list[
     u = FiniteVolume(CellGrid(3 * _CELLS))(fine)[:, 1::3, 1::3]
     setting = InverseProblem(grid.x, a[:KNOWN], u[:KNOWN])
     method = PhaseInversion(grid_models(setting, field, PHASES, 1.0))
-    deviation = noise * setting.u.std(axis=0)
+    std = noise * setting.u.std(axis=0)
     xi = NormalStream(NOISE_SEED).normals_of(range(KNOWN, KNOWN + samples), _CELLS**2)
     probabilities, seconds = list[np.ndarray](), list[float]()
     for clean, noise_of_sample in zip(u[KNOWN:], xi.reshape(-1, _CELLS, _CELLS), strict=True):
         begun = time.process_time()
-        probabilities.append(method(clean + deviation * noise_of_sample, deviation).probability)
+        probabilities.append(method(clean + std * noise_of_sample, std).probability)
         seconds.append(time.process_time() - begun)
     return p[KNOWN:], np.stack(probabilities), seconds
 

@@ -38,18 +38,18 @@ class Case:
     Args:
         phases: True phases.
         data: Noisy data.
-        deviation: Standard deviation of the noise.
+        std: Standard deviation of the noise.
         levels: The models.
     """
 
     phases: np.ndarray
     data: np.ndarray
-    deviation: np.ndarray
+    std: np.ndarray
     levels: tuple[GridModel, ...]
 
     def potentials(self, number: int) -> list[PhasePotential]:
         """The potential of each model for a sample."""
-        return [PhasePotential(level, self.data[number], self.deviation) for level in self.levels]
+        return [PhasePotential(level, self.data[number], self.std) for level in self.levels]
 
 
 def case(noise: float, samples: int, sizes: tuple[int, ...], own: bool = False) -> Case:
@@ -80,17 +80,17 @@ def case(noise: float, samples: int, sizes: tuple[int, ...], own: bool = False) 
         widths = _COARSE if cells == sizes[0] else _FINE
         observation = Separable(matrix, matrix)
         levels.append(GridModel(Prior(field, grid), forward, observation, error, widths))
-    deviation = noise * clean[:KNOWN].std(axis=0)
+    std = noise * clean[:KNOWN].std(axis=0)
     if own:
         p, error = upper(_PARTS * sizes[-1]), levels[-1].error
-        covariance = error.with_noise(deviation, float(np.sqrt(np.mean(clean**2))))
+        covariance = error.with_noise(std, float(np.sqrt(np.mean(clean**2))))
         stream = NormalStream(NOISE_SEED)
         drawn = np.stack([covariance.sampled(stream, number) for number in new])
         data = predictions[KNOWN:] + error.mean + drawn
     else:
         xi = NormalStream(NOISE_SEED).normals_of(new, _SENSORS**2)
-        data = clean[KNOWN:] + deviation * xi.reshape(-1, _SENSORS, _SENSORS)
-    return Case(p[KNOWN:], data, deviation, tuple(levels))
+        data = clean[KNOWN:] + std * xi.reshape(-1, _SENSORS, _SENSORS)
+    return Case(p[KNOWN:], data, std, tuple(levels))
 
 
 def shares(p: np.ndarray, m: int) -> np.ndarray:

@@ -31,7 +31,7 @@ def chains(noise: float, first: int, samples: int, count: int, steps: int, burn_
     for number in range(first - KNOWN, first - KNOWN + samples):
         data, truth = problem.data[number], watched(problem.phases[number])
         coarse, fine = problem.potentials(number)
-        largest = PhaseInversion(problem.levels)(data, problem.deviation).coefficients
+        largest = PhaseInversion(problem.levels)(data, problem.std).coefficients
         sample, values = {"sample": KNOWN + number, "noise": noise}, dict[str, np.ndarray]()
         for name, by in {"one model": None, "delayed acceptance": coarse}.items():
             method = Metropolis(

@@ -39,8 +39,8 @@ def flow(p: np.ndarray, low: float, high: float, source: float) -> np.ndarray:
 @_jit
 def predicted(xi: np.ndarray, model: Model) -> np.ndarray:
     """Data predicted by a model."""
-    basis, deviations, means, low, high, source, x, y, offset = model
-    g = basis @ (deviations * xi) @ np.ascontiguousarray(basis.T)
+    basis, stds, means, low, high, source, x, y, offset = model
+    g = basis @ (stds * xi) @ np.ascontiguousarray(basis.T)
     upper = np.empty_like(g)
     for i in range(g.shape[0]):
         for j in range(g.shape[1]):

@@ -161,7 +161,7 @@ class Metropolis:
             default 0, and the proposal is that of Crank and Nicolson.
         goal: Target share of accepted steps, by both models if there are two.
         beta: Initial step size.
-        compiled: Faster implementation of the steps for these models; by default `taken`.
+        compiled: Faster implementation of the steps for these models; by default `step`.
 
     References: J. Christen and C. Fox, Markov chain Monte Carlo using an approximation, J. Comput.
     Graph. Statist. 14 (2005), section 2; T. Cui, C. Fox and M. O'Sullivan, Bayesian calibration of
@@ -183,7 +183,7 @@ class Metropolis:
     beta: float = 0.1
     compiled: Compiled | None = None
 
-    def taken(
+    def step(
         self, state: State, warmth: float, beta: float, proposal: Proposal, randoms: Randoms
     ) -> tuple[State, int, int]:
         """The state after steps with these random numbers, and the number accepted by each stage.
@@ -300,7 +300,7 @@ class _Walk:
     def go(self, steps: int) -> None:
         w, log_uniform = zip(*islice(self.randoms, steps), strict=True)
         randoms = np.stack(w), np.stack(log_uniform)
-        take = self.by.compiled or self.by.taken
+        take = self.by.compiled or self.by.step
         self.state, self.first, self.second = take(
             self.state, self.warmth, self.beta, self.proposal, randoms
         )

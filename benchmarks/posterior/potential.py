@@ -63,14 +63,14 @@ class PhasePotential:
     Args:
         level: The model, the law of its error (m and a part of R), and the prior of g.
         data: Data d.
-        deviation: Standard deviation of their noise.
+        std: Standard deviation of their noise.
         width: Smoothing width δ of the curvature, in deviations of g.
         modes: Number of lowest modes along an axis that the curvature includes.
     """
 
     level: GridModel
     data: np.ndarray
-    deviation: np.ndarray
+    std: np.ndarray
     width: float = 0.1
     modes: int = 12
 
@@ -78,7 +78,7 @@ class PhasePotential:
     def covariance(self) -> LowRankCovariance:
         """Covariance R of noise and model error."""
         size = float(np.sqrt(np.mean(self.data**2)))
-        return self.level.error.with_noise(self.deviation, size)
+        return self.level.error.with_noise(self.std, size)
 
     def phase(self, xi: Coefficients) -> Field:
         """Phase p of coefficients ξ."""
@@ -103,7 +103,7 @@ class PhasePotential:
     def curvature(self, xi: Coefficients) -> Float[np.ndarray, "modes modes"]:
         """Jᵀ R⁻¹ J over the raveled coefficients, 0 beyond the included modes."""
         level, prior = self.level, self.level.prior
-        width = self.width * float(np.sqrt(np.mean(prior.deviation**2)))
+        width = self.width * float(np.sqrt(np.mean(prior.std**2)))
         z = prior.field_of(xi) / width
         slope = np.exp(-0.5 * z**2) / (np.sqrt(2 * np.pi) * width)
         at = level.forward.linearise(scipy.special.ndtr(z))

@@ -73,6 +73,6 @@ def _model(level: GridModel) -> Model:
         )
     flow, means = forward.flow, np.ascontiguousarray(forward.means)
     return (
-        prior.basis, np.ascontiguousarray(prior.deviations), means, *flow.phases,
+        prior.basis, np.ascontiguousarray(prior.stds), means, *flow.phases,
         flow.source, observation.x, observation.y, level.error.mean,
     )  # fmt: skip

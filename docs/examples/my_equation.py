@@ -5,8 +5,8 @@ from typing import Literal
 
 import numpy as np
 
-from pdegen.checks.gaussian import GaussianLaw
-from pdegen.checks.law import Bound, Distinct, Law
+from pdegen.checks.check import Bound, Distinct, StoreChecks
+from pdegen.checks.gaussian import GaussianCheck
 from pdegen.checks.modes import periodic_modes
 from pdegen.domains import Box
 from pdegen.equations.base import Problem
@@ -69,12 +69,12 @@ class Heat(Problem):
         """The map from f to u at the points x of f: `pdegen study noise` inverts it."""
         return self.solution
 
-    def law(self) -> Law:
+    def checks(self) -> StoreChecks:
         grid, source = self.domain.grids[0], self.source
         modes, variance = periodic_modes(source, grid), np.full(grid.n, source.pointwise_variance)
-        return Law(
+        return StoreChecks(
             (
-                GaussianLaw("a", lambda f: f.astype(float), modes, variance, relative=True),
+                GaussianCheck("a", lambda f: f.astype(float), modes, variance, relative=True),
                 Distinct("a"),
                 Bound("u", "the distance from the solution of the stored source", self.distance),
             )

@@ -105,7 +105,7 @@ class Samples(Dataset[dict[str, Tensor]]):
         return len(self.reader if self.examples is None else self.examples)
 
     @property
-    def samples(self) -> Int[np.ndarray, " samples"]:
+    def ids(self) -> Int[np.ndarray, " samples"]:
         """Numbers of the samples in the store, ascending."""
         return self.reader.samples
 
@@ -267,7 +267,7 @@ class Samples(Dataset[dict[str, Tensor]]):
             a=all.a,
             u=all.u,
             per_sample=all.per_sample,
-            samples=self.samples,
+            samples=self.ids,
             device=resident.device,
         )
         return replace(resident, reader=reader, examples=None)

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from operators.base import Preset, at_least
-from operators.nn.neighbours import taken, within_box
+from operators.nn.neighbours import gather, within_box
 from operators.nn.pointwise import mlp
 from operators.nn.position import ENTRIES
 from operators.nn.tokens import (
@@ -201,8 +201,8 @@ class Messages(nn.Module):
         index, near = points_near(centres, p, self.radius, self.neighbours, mask)
         weight_p, weight_s = self.pair.weight.chunk(2, dim=1)
         source = nn.functional.linear(f, weight_p, self.pair.bias)
-        target = nn.functional.linear(taken(f, of_supernodes), weight_s)
-        pairs = taken(source, index) + target  # (batch, m, k, _)
+        target = nn.functional.linear(gather(f, of_supernodes), weight_s)
+        pairs = gather(source, index) + target  # (batch, m, k, _)
         v = nn.functional.gelu(self.hidden(nn.functional.gelu(pairs))) * near[..., None]
         return self.out(v.sum(dim=2) / near.sum(dim=2).clamp(min=1)[..., None])
 

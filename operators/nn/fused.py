@@ -148,9 +148,9 @@ class _Moments(torch.autograd.Function):
         g_k.baddbmm_(v, g_kv.mT)
         g_v.baddbmm_(k, g_kv)
         if normalized:
-            raw, mean, deviation = normalized
+            raw, mean, rstd = normalized
             g, _, _ = torch.ops.aten.native_layer_norm_backward(
-                g.view(-1, ctx.features), raw, [ctx.features], mean, deviation, None, None,
+                g.view(-1, ctx.features), raw, [ctx.features], mean, rstd, None, None,
                 [True, False, False],
             )  # fmt: skip
         g = g.view(len(flat), -1)

@@ -86,12 +86,12 @@ class Lattice:
 
 def of_sources(v: Float[Tensor, "batch _ c"], edges: Edges) -> Float[Tensor, "_ n _ c"]:
     """Values v of points or nodes, at the source of each pair; broadcasts over the candidates."""
-    return v[:, :, None] if edges.to_nodes else taken(v, edges.nodes)
+    return v[:, :, None] if edges.to_nodes else gather(v, edges.nodes)
 
 
 def of_queries(v: Float[Tensor, "batch _ c"], edges: Edges) -> Float[Tensor, "_ n _ c"]:
     """Values v of points or nodes, at the query of each pair; broadcasts over the candidates."""
-    return taken(v, edges.nodes) if edges.to_nodes else v[:, :, None]
+    return gather(v, edges.nodes) if edges.to_nodes else v[:, :, None]
 
 
 def summed(v: Float[Tensor, "batch n k c"], edges: Edges) -> Float[Tensor, "batch _ c"]:
@@ -113,7 +113,7 @@ def ends(edges: Edges) -> tuple[Float[Tensor, "e n k dim"], Float[Tensor, "e n k
     return (points, nodes) if edges.to_nodes else (nodes, points)
 
 
-def taken(v: Float[Tensor, "batch m c"], index: Int[Tensor, "e n k"]) -> Float[Tensor, "_ n k c"]:
+def gather(v: Float[Tensor, "batch m c"], index: Int[Tensor, "e n k"]) -> Float[Tensor, "_ n k c"]:
     """Select the rows of v with the given indices. If e is 1, all samples share the indices.
 
     >>> taken(torch.tensor([[[1.0], [2.0], [3.0]]]), torch.tensor([[[2, 0]]])).flatten()
@@ -184,5 +184,5 @@ def standardized(f: Float[Tensor, "e n s"], real: Real | None) -> Float[Tensor, 
     weight = f.new_ones(1, f.shape[1], 1) if real is None else real[..., None].to(f)
     n = weight.sum(dim=1, keepdim=True)
     f = f - (f * weight).sum(dim=1, keepdim=True) / n
-    deviation = ((f.square() * weight).sum(dim=1, keepdim=True) / (n - 1).clamp(min=1)).sqrt()
-    return f / deviation.masked_fill(deviation < 1e-6, 1)
+    std = ((f.square() * weight).sum(dim=1, keepdim=True) / (n - 1).clamp(min=1)).sqrt()
+    return f / std.masked_fill(std < 1e-6, 1)

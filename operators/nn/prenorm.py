@@ -27,11 +27,11 @@ def _normalized(
 
 
 def _norm_gradients(
-    g: Tensor, u: Tensor, mean: Tensor, deviation: Tensor, weight: Tensor, bias: Tensor
+    g: Tensor, u: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor, bias: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of a layer norm with respect to u, its weight and its bias."""
     return _aten.native_layer_norm_backward(
-        g, u, [u.shape[-1]], mean, deviation, weight, bias, [True, True, True]
+        g, u, [u.shape[-1]], mean, rstd, weight, bias, [True, True, True]
     )
 
 
@@ -63,11 +63,11 @@ class _NormedMLP(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        u, weight, bias, mean, deviation, h, z, v, w1, w2 = ctx.saved_tensors
+        u, weight, bias, mean, rstd, h, z, v, w1, w2 = ctx.saved_tensors
         g = grads[0].contiguous()
         g_z = g @ w2
         _aten.gelu_backward.grad_input(g_z, z, grad_input=g_z)
-        g_u, g_weight, g_bias = _norm_gradients(g_z @ w1, u, mean, deviation, weight, bias)
+        g_u, g_weight, g_bias = _norm_gradients(g_z @ w1, u, mean, rstd, weight, bias)
         if ctx.added:
             g_u.add_(g)
         return (
@@ -103,7 +103,7 @@ class _NormedProjections(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        u, norm_weight, norm_bias, mean, deviation, h, weight = ctx.saved_tensors
+        u, norm_weight, norm_bias, mean, rstd, h, weight = ctx.saved_tensors
         flat = [g.reshape(-1, weight.shape[1]) for g in grads]
         rows = h.view(-1, h.shape[-1])
         g_weight, g_bias = torch.empty_like(weight), weight.new_empty(weight.shape[:2])
@@ -114,7 +114,7 @@ class _NormedProjections(torch.autograd.Function):
             torch.mm(g.T, rows, out=g_weight[number])
             torch.sum(g, 0, out=g_bias[number])
         g_u, g_norm_weight, g_norm_bias = _norm_gradients(
-            g_h.view(u.shape), u, mean, deviation, norm_weight, norm_bias
+            g_h.view(u.shape), u, mean, rstd, norm_weight, norm_bias
         )
         return g_u, g_norm_weight, g_norm_bias, g_weight, g_bias, None
 
@@ -194,7 +194,7 @@ class _EfficientAttention(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        u, norm_weight, norm_bias, mean, deviation, h, q, k, rows, kv, w, *saved = ctx.saved_tensors
+        u, norm_weight, norm_bias, mean, rstd, h, q, k, rows, kv, w, *saved = ctx.saved_tensors
         through, query, key, value = saved
         heads, (batch, n, width) = ctx.heads, u.shape
         features = query.shape[0] // heads
@@ -215,7 +215,7 @@ class _EfficientAttention(torch.autograd.Function):
         flat, g_q, g_k = h.view(-1, width), g_q.view(batch * n, -1), g_k.view(batch * n, -1)
         g_h.addmm_(g_q, query).addmm_(g_k, key)
         g_u, g_norm_weight, g_norm_bias = _norm_gradients(
-            g_h.view(u.shape), u, mean, deviation, norm_weight, norm_bias
+            g_h.view(u.shape), u, mean, rstd, norm_weight, norm_bias
         )
         return (
             g_u.add_(g), g_norm_weight, g_norm_bias, g_q.T @ flat, g_k.T @ flat, g_value, g_out,

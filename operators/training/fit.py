@@ -280,7 +280,7 @@ def _checkpoints(
 
     Selection samples whose target is 0 have no relative error. The header lists these samples.
     """
-    last, excluded = state.history[-1], undefined(selection.samples.tolist(), errors.tolist())
+    last, excluded = state.history[-1], undefined(selection.ids.tolist(), errors.tolist())
     selected = {"epoch": last.epoch, "selection_score": last.score}
     header = {**description, "grids": state.grids, **selected}
     if excluded:
@@ -336,9 +336,9 @@ def _not_finite(quantity: str, epoch: int, train: Samples) -> TrainingError:
     zero, constant = list[int](), list[int]()
     if isinstance(train.reader, Resident) and train.examples is None:
         errors = errors_of(torch.zeros_like(train.u), train.all, train)[:, 0]
-        zero = undefined(train.samples.tolist(), errors.tolist())
+        zero = undefined(train.ids.tolist(), errors.tolist())
         values = train.u.flatten(1, -2)
-        constant = train.samples[(values == values[:, :1]).all(dim=(1, 2)).cpu()].tolist()
+        constant = train.ids[(values == values[:, :1]).all(dim=(1, 2)).cpu()].tolist()
     why = "use a smaller lr; if targets are 0 at the first times, leave these out with task.skip"
     if numbers := zero or constant:
         named = ", ".join(map(str, numbers[:3])) + (", ..." if len(numbers) > 3 else "")

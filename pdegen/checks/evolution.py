@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Complex, Float, Int
 
-from pdegen.checks.law import EPSILON, Bound, Check, Finding, Values
+from pdegen.checks.check import EPSILON, Bound, Check, Finding, Values
 from pdegen.numerics.etdrk import Step, Symbol
 from pdegen.numerics.semilinear import Modes, Nonlinear
 from pdegen.numerics.torus import Torus

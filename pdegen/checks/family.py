@@ -7,8 +7,8 @@ from typing import Protocol, Self
 
 import numpy as np
 
-from pdegen.checks.law import Check, Finding, Law, Values
-from pdegen.checks.uniform import UniformLaw
+from pdegen.checks.check import Check, Finding, StoreChecks, Values
+from pdegen.checks.uniform import UniformCheck
 from pdegen.sampling.scalars import ScalarLaw, with_numbers
 
 _ROUNDING = 1e-9  # of a place in (0, 1) that is computed from a stored number
@@ -23,10 +23,10 @@ class Family(Protocol):
     def laws_by_variable(self) -> Mapping[str, ScalarLaw]: ...
     @property
     def typical(self) -> Self: ...
-    def law(self) -> Law: ...
+    def checks(self) -> StoreChecks: ...
 
 
-class ScalarsLaw(UniformLaw):
+class ScalarsCheck(UniformCheck):
     """Check that stored numbers are independent and follow their laws.
 
     The distribution function of its law maps each number to (0, 1), where it must be uniform.
@@ -67,11 +67,11 @@ class OfEachSample(Check):
 
     def add(self, numbers: np.ndarray, values: Values) -> None:
         z = places(self._laws, values)
-        known = np.all((z >= -_ROUNDING) & (z <= 1 + _ROUNDING), axis=1)  # reported by ScalarsLaw
+        known = np.all((z >= -_ROUNDING) & (z <= 1 + _ROUNDING), axis=1)  # reported by ScalarsCheck
         for row in np.flatnonzero(known):
             at = {key: float(values[name][row]) for name, key in self._keys.items()}
             sample = {name: array[row : row + 1] for name, array in values.items()}
-            for check in with_numbers(self._problem, at).law().checks:  # pyright: ignore
+            for check in with_numbers(self._problem, at).checks().each:  # pyright: ignore
                 if check.by_sample:
                     check.add(numbers[row : row + 1], sample)
                     for finding in check.findings():
@@ -85,14 +85,14 @@ class OfEachSample(Check):
             yield Finding(finding.variable, f"{finding.message}{others}", finding.sample)
 
 
-def law_of_family(problem: Family) -> Law:
+def checks_of_family(problem: Family) -> StoreChecks:
     """The law of a store of a problem with laws of numbers.
 
     Checks of single samples are those of the problem with the numbers of the sample. Statistics
     of all samples are those of the problem with the median of each law.
     """
-    statistics = [check for check in problem.typical.law().checks if not check.by_sample]
-    return Law((ScalarsLaw(problem.laws_by_variable), *statistics, OfEachSample(problem)))
+    statistics = [check for check in problem.typical.checks().each if not check.by_sample]
+    return StoreChecks((ScalarsCheck(problem.laws_by_variable), *statistics, OfEachSample(problem)))
 
 
 def places(laws: Mapping[str, ScalarLaw], values: Values) -> np.ndarray:

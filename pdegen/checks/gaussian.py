@@ -8,7 +8,7 @@ import numpy as np
 import scipy
 from jaxtyping import Float
 
-from pdegen.checks.law import EPSILON, ROUNDING, Check, Statistic, Values
+from pdegen.checks.check import EPSILON, ROUNDING, Check, Statistic, Values
 from pdegen.checks.modes import Modes
 from pdegen.checks.p_values import Cells, chi_square, normal
 
@@ -18,7 +18,7 @@ _GAUSSIAN_MODES = 8  # number of the strongest modes that are tested for normali
 _POINTS = 64
 
 
-class GaussianLaw(Check):
+class GaussianCheck(Check):
     """Check that N samples of a field g are Gaussian with independent modes of given variances.
 
     Let z be the coefficients of the modes divided by their standard deviations, and let v(x) be the
@@ -68,7 +68,7 @@ class GaussianLaw(Check):
         order = np.argsort(-modes.variances, kind="stable")
         self._strongest = order[: min(_GAUSSIAN_MODES, np.count_nonzero(self._clear))]
         self._points = spread(variance.shape, _POINTS)
-        self._deviation = np.sqrt(variance.ravel()[self._points])
+        self._std = np.sqrt(variance.ravel()[self._points])
         # sums over the samples so far
         self._samples = 0
         self._energy, self._rest = np.zeros(len(modes.variances)), 0.0
@@ -88,7 +88,7 @@ class GaussianLaw(Check):
         self._rest += self._beyond_rounding(g.reshape(len(g), -1), squares)
         for cells, mode in zip(self._cells, self._strongest, strict=True):
             cells.add(z[:, mode])
-        at_points = g.reshape(len(g), -1)[:, self._points] / self._deviation
+        at_points = g.reshape(len(g), -1)[:, self._points] / self._std
         self._sum += at_points.sum(axis=0)
         self._squares += (at_points**2).sum(axis=0)
 
@@ -148,7 +148,7 @@ class GaussianLaw(Check):
                 )  # fmt: skip
 
 
-def normal_numbers(variable: str, variances: Float[np.ndarray, " count"]) -> GaussianLaw:
+def normal_numbers(variable: str, variances: Float[np.ndarray, " count"]) -> GaussianCheck:
     """Check that the numbers of each sample are independent and N(0, variance).
 
     Args:
@@ -158,7 +158,7 @@ def normal_numbers(variable: str, variances: Float[np.ndarray, " count"]) -> Gau
     count = len(variances)
     bands = {f"number {k + 1}": np.arange(count) == k for k in range(count)}
     modes = Modes(lambda z: z, variances, bands | {"all numbers": np.ones(count, bool)})
-    return GaussianLaw(variable, lambda z: z, modes, variances, relative=True)
+    return GaussianCheck(variable, lambda z: z, modes, variances, relative=True)
 
 
 def spread(shape: tuple[int, ...], at_most: int) -> np.ndarray:

@@ -38,7 +38,7 @@ class Modes:
 
 def periodic_modes(field: PeriodicGaussianField, grid: PeriodicGrid) -> Modes:
     """The modes of a field of mean zero at the points of a periodic grid."""
-    return circle_modes(np.concatenate([[0.0], field.mode_deviations**2]), grid.n)
+    return circle_modes(np.concatenate([[0.0], field.mode_stds**2]), grid.n)
 
 
 def circle_modes(variances: Float[np.ndarray, " K+1"], n: int) -> Modes:
@@ -83,7 +83,7 @@ def square_modes(field: SquareGaussianField, grid: CellGrid) -> Modes:
         return discrete(g, type=2, axes=(1, 2), norm="ortho").reshape(len(g), -1)
 
     seen = discrete(field.basis(grid), type=2, axes=(0,), norm="ortho") ** 2  # (n, M)
-    variances = seen @ field.mode_deviations**2 @ seen.T
+    variances = seen @ field.mode_stds**2 @ seen.T
     p, q = (axis.ravel() for axis in np.indices(variances.shape) + (not neumann))
     alone = {
         f"the mode ({p[mode]}, {q[mode]})": np.arange(p.size) == mode
@@ -108,12 +108,12 @@ def torus_modes(field: TorusGaussianField, n: int) -> Modes:
     k1, k2 = (axis.ravel() for axis in np.mgrid[0 : top + 1, -top : top + 1])
     half = (k1 > 0) | (k2 > 0)
     vectors = k1[half], k2[half]
-    deviations = np.zeros((top + 1, 2 * top + 1))
+    stds = np.zeros((top + 1, 2 * top + 1))
     resolved = np.abs(field.wave_vectors).max(axis=1) <= top
     field_k1, field_k2 = field.wave_vectors[resolved].T
-    deviations[field_k1, field_k2] = field.mode_deviations[resolved]
+    stds[field_k1, field_k2] = field.mode_stds[resolved]
     # cosines and sines of one wave vector have the norm n/√2
-    variance = np.tile(deviations[vectors] ** 2 * (n * n / 2), 2)
+    variance = np.tile(stds[vectors] ** 2 * (n * n / 2), 2)
 
     def transform(w: Float[np.ndarray, "batch n n"]) -> Float[np.ndarray, "batch D"]:
         w_hat = np.fft.fft(np.fft.rfft(w, axis=1), axis=2)[:, *vectors] * (np.sqrt(2) / n)

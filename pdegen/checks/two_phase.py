@@ -8,8 +8,8 @@ import numpy as np
 import scipy
 from jaxtyping import Bool, Float
 
+from pdegen.checks.check import Check, Statistic, Values
 from pdegen.checks.gaussian import spread
-from pdegen.checks.law import Check, Statistic, Values
 from pdegen.checks.p_values import RankSum, binomial
 from pdegen.domains import CellGrid
 from pdegen.sampling.gaussian import SquareGaussianField
@@ -22,7 +22,7 @@ _ROUGH = 10  # number of these on all lines from which on equal samples are no c
 _REFERENCE = 512  # samples; a deviation of 1/3 of the spread over the samples can be detected
 
 
-class TwoPhaseLaw(Check):
+class TwoPhaseCheck(Check):
     """Check of the cells in which a Gaussian field g is at least t, a threshold.
 
     N is the number of samples. Let z(x) = t/s(x), where s(x) is the standard deviation of g(x), and
@@ -42,8 +42,8 @@ class TwoPhaseLaw(Check):
       a wrong correlation length, exponent or number of modes.
 
     For t = 0 the distribution does not depend on the scale of g. It also stays the same if the
-    phases, or x and y, are exchanged. `pdegen.equations.darcy.law` detects these two exchanges by
-    comparing a with u.
+    phases, or x and y, are exchanged. `pdegen.equations.darcy.checks` detects these two exchanges
+    by comparing a with u.
 
     Args:
         variable: Name of the variable.
@@ -69,8 +69,8 @@ class TwoPhaseLaw(Check):
         self.variable, self._grid, self._above = variable, grid, above
         self._samples = 0
         self._points = spread((grid.n, grid.n), _POINTS)
-        deviation = np.sqrt(gaussian.pointwise_variance(grid)).ravel()[self._points]
-        self._share = scipy.special.ndtr(-threshold / deviation)  # of samples above, at each point
+        std = np.sqrt(gaussian.pointwise_variance(grid)).ravel()[self._points]
+        self._share = scipy.special.ndtr(-threshold / std)  # of samples above, at each point
         self._counts = np.zeros(len(self._points), dtype=int)
         self._first, self._second, self._probability = _pairs(gaussian, grid, threshold)
         self._differing = np.zeros(len(self._first), dtype=int)
@@ -153,8 +153,8 @@ def _reference(
     basis = gaussian.basis(grid)
     properties: dict[str, list[np.ndarray]] = {}
     for _ in range(_REFERENCE):
-        xi = normals.standard_normal(gaussian.mode_deviations.shape)
-        coefficients = gaussian.mode_deviations * xi
+        xi = normals.standard_normal(gaussian.mode_stds.shape)
+        coefficients = gaussian.mode_stds * xi
         along_x = (basis[lines] @ coefficients.T) @ basis.T >= threshold  # (line, n)
         along_y = (basis[lines] @ coefficients) @ basis.T >= threshold
         for name, value in _shape(along_x[None], along_y[None]).items():
@@ -166,7 +166,7 @@ def _pairs(
     gaussian: SquareGaussianField, grid: CellGrid, threshold: float
 ) -> tuple[np.ndarray, np.ndarray, Float[np.ndarray, " pairs"]]:
     """Flat indices of pairs of cells, and for each pair the probability that the phases differ."""
-    n, variances = grid.n, gaussian.mode_deviations**2
+    n, variances = grid.n, gaussian.mode_stds**2
     basis = gaussian.basis(grid)
     first, second = [], []
     for r in _lags(n):

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from pdegen.checks.law import Check, Finding, Statistic, Values
+from pdegen.checks.check import Check, Finding, Statistic, Values
 from pdegen.checks.p_values import Cells, binomial, massart
 
 _BINS = 256  # bins at whose edges the distribution function is compared
 _CELLS = 8
 
 
-class UniformLaw(Check):
+class UniformCheck(Check):
     """Check that the numbers of each of N samples are independent and uniform on (0, 1).
 
     - The empirical distribution function of each number is compared with the exact one at 255

@@ -14,8 +14,8 @@ import psutil
 from array_api_compat import array_namespace
 from jaxtyping import Float
 
-from pdegen.checks.family import law_of_family
-from pdegen.checks.law import ROUNDING, Law
+from pdegen.checks.check import ROUNDING, StoreChecks
+from pdegen.checks.family import checks_of_family
 from pdegen.domains import Domain
 from pdegen.equations.guarantee import Guarantee
 from pdegen.equations.parameters import WithLaws
@@ -133,7 +133,8 @@ class Problem(WithLaws):
         `setting` contains the points of the data, and known pairs of inputs and targets. The
         methods estimate inputs on the same cells as the known inputs. It contains no pairs if only
         names of methods are needed. The default is Tikhonov's method for the map `forward`. Raises
-        SchemaError, with the reason, if no method exists for the equation or the law of its inputs.
+        SchemaError, with the reason, if no method exists for the equation or the distribution of
+        its inputs.
         """
         if forward := self.forward(setting.x):
             return by_forward(forward, setting)
@@ -285,16 +286,16 @@ class Problem(WithLaws):
         return {}
 
     @abstractmethod
-    def law(self) -> Law:
+    def checks(self) -> StoreChecks:
         """A new check of the law of the values of one store, whose statistics it accumulates."""
 
-    def law_of_store(self) -> Law:
-        """A new check of the law of a store; see `law` for a problem without laws of numbers.
+    def checks_of_store(self) -> StoreChecks:
+        """A new check of the law of a store; see `checks` for a problem without laws of numbers.
 
         Checks of single samples use the numbers of each sample. Statistics of all samples must not
         depend on these numbers, unless an equation overrides this method.
         """
-        return law_of_family(self) if self.laws else self.law()
+        return checks_of_family(self) if self.laws else self.checks()
 
     @property
     def floats_per_sample(self) -> int:

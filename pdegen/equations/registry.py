@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
 from pydantic import ValidationError
 from pydantic_core import InitErrorDetails, SchemaValidator, core_schema
 
-from pdegen.plugins import Registry, taken
+from pdegen.plugins import Registry, describe_conflict
 from pdegen.schema import SchemaError, brief, known_keys
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def equation(problem: _P) -> _P:
             import_module(_module(name))
         earlier = _registered.get(name)
         if earlier is not None and earlier.__module__ != module:
-            raise SchemaError(taken("equation", name, earlier))
+            raise SchemaError(describe_conflict("equation", name, earlier))
         _registered[name] = problem
         known_keys.cache_clear()  # recipes may have the keys of the equation from now on
     return problem

@@ -16,7 +16,7 @@ from pdegen.equations.base import SampleError
 from pdegen.generation.generate import Options, write
 from pdegen.generation.job import Job
 from pdegen.generation.recipe_arrays import provenance
-from pdegen.sampling.noise import SensorNoise, pointwise_deviation
+from pdegen.sampling.noise import SensorNoise, pointwise_std
 from pdegen.sampling.noise_kinds import Noise
 from pdegen.schema import SchemaError, near
 from pdegen.store.checking import missing, summary_of
@@ -65,7 +65,7 @@ def add_noise(
     """Write a copy of a sealed store with noise added to one variable. In the copy, this variable
     has an additional axis `level`.
 
-    The noisy samples of a split equal `noise.build()(u, noise.seed, samples, deviation)`, bit for
+    The noisy samples of a split equal `noise.build()(u, noise.seed, samples, std)`, bit for
     bit. Here u are the values of the split without noise, and samples are their numbers in the
     store. This holds for any number of workers and after any interruption.
 
@@ -133,7 +133,7 @@ class NoiseJob(Job):
     def layout(self) -> Layout:
         parent = open_sealed(self.parent)
         field = parent.arrays[self.variable]
-        deviation = pointwise_deviation(
+        std = pointwise_std(
             values
             for samples in _training_blocks(parent)
             if len(values := _computed(parent, self.variable, samples))
@@ -145,7 +145,7 @@ class NoiseJob(Job):
                 f"correlated noise is for functions of space, {self.variable} of {self.parent} has "
                 f"the {'axes' if len(others) > 1 else 'axis'} {', '.join(others)} too"
             )
-        self._check_suits(deviation)
+        self._check_suits(std)
         levels = np.array([noise.level for noise in self.noises])
         noise = self.noises[0]
         coordinates = [
@@ -153,14 +153,14 @@ class NoiseJob(Job):
             Coordinate("level", ("level",), levels, {
                 "long_name": f"level of the {noise.kind} noise",
                 "units": "dB" if noise.kind == "snr" else "1"}),
-            Coordinate("deviation", axes, deviation, {
+            Coordinate("deviation", axes, std, {
                 "long_name": f"standard deviation of {self.variable} over the training samples",
                 "units": field.metadata.units or "1"}),
         ]  # fmt: skip
         model = noise.build()
         if isinstance(model, SensorNoise):
             coordinates.append(
-                Coordinate("observed", axes, model.observed(deviation.shape, noise.seed), {
+                Coordinate("observed", axes, model.observed(std.shape, noise.seed), {
                     "long_name": f"whether {self.variable} is observed"})
             )  # fmt: skip
         declared = noise.model_dump(mode="json", exclude={"level"}, exclude_none=True)
@@ -180,17 +180,17 @@ class NoiseJob(Job):
                 },
                 "noise": {
                     "variable": self.variable, **declared, "levels": levels.tolist(),
-                    "deviation": _digest(deviation),
+                    "deviation": _digest(std),
                 },
                 "provenance": provenance(),
             },
         )  # fmt: skip
 
-    def _check_suits(self, deviation: np.ndarray) -> None:
+    def _check_suits(self, std: np.ndarray) -> None:
         """Raise StoreError if this noise cannot be added to the variable."""
         try:
             noise = max(self.noises, key=lambda noise: noise.level)
-            noise.build()(np.zeros((1, *deviation.shape)), noise.seed, [0], deviation)
+            noise.build()(np.zeros((1, *std.shape)), noise.seed, [0], std)
         except ValueError as error:
             raise StoreError(f"{self.variable} of {self.parent}: {error}") from None
 
@@ -220,14 +220,14 @@ class NoiseJob(Job):
             or parent.metadata.content != store.metadata.parent.content
         ):
             raise StoreError(self.difference(store))
-        deviation = _deviation(store)
+        std = _std(store)
         values = {name: parent.values(name, samples) for name in parent.variables}
         u = values[self.variable]
         noisy = np.empty((len(u), len(self.noises), *u.shape[1:]), dtype=u.dtype)
         numbers = self._numbers(parent)[samples.start : samples.stop]
         with np.errstate(over="ignore"):
             for k, noise in enumerate(self.noises):
-                noisy[:, k] = noise.build().add(u, noise.seed, numbers, deviation)
+                noisy[:, k] = noise.build().add(u, noise.seed, numbers, std)
         finite = np.isfinite(noisy.reshape(len(u), -1)).all(axis=1)
         finite |= np.isin(np.array(samples), parent.skipped)
         if not finite.all():
@@ -282,17 +282,17 @@ def _computed(parent: Store, variable: str, samples: range) -> np.ndarray:
     return parent.values(variable, samples)[~np.isin(np.array(samples), parent.skipped)]
 
 
-def _deviation(store: Store) -> np.ndarray:
+def _std(store: Store) -> np.ndarray:
     """The standard deviation σ(x) that is stored in the derived store. Raises StoreError if it is
     damaged."""
     damaged = f"{store.url}: the deviation is damaged: --resume restores it"
     try:
-        deviation = store.values("deviation")
+        std = store.values("deviation")
     except StoreError as error:
         raise StoreError(damaged) from error
-    if store.metadata.noise is None or _digest(deviation) != store.metadata.noise.deviation:
+    if store.metadata.noise is None or _digest(std) != store.metadata.noise.deviation:
         raise StoreError(damaged)
-    return deviation
+    return std
 
 
 def _digest(values: np.ndarray) -> str:

@@ -101,7 +101,7 @@ def probe(recipe: Recipe, device: str | None = None, failures: bool = False) -> 
         if not failures:
             raise SchemaError(f"{path}: equation {problem.equation_name}, {error}") from error
     try:
-        problem.law_of_store()
+        problem.checks_of_store()
     except Exception as error:  # of a user's code
         message = error_in_plugin(error) or f"{path}: {error_summary(error)}"
         raise SchemaError(f"{message} (the law of equation {problem.equation_name})") from error

@@ -28,7 +28,7 @@ RepairedObject = tuple[str, bytes]  # key and bytes of an object to write
 def repair(
     url: str,
     *,
-    law: bool = True,
+    check_values: bool = True,
     deep: int = 0,
     take_over: bool = False,
     progress: Callable[[int, int], None] = lambda done, total: None,
@@ -42,8 +42,8 @@ def repair(
     removed, and are reported as faults again.
 
     Args:
-        url, law, deep, progress: Arguments of `verify`, which checks the store again after the
-            repair.
+        url, check_values, deep, progress: Arguments of `verify`, which checks the store again after
+            the repair.
         take_over: Take the lock of the store from another job.
 
     Returns:
@@ -60,7 +60,7 @@ def repair(
             f"{url}: {links[0]} is a symbolic link in the place of a folder; nothing was written: "
             "move it away"
         )
-    damage = verify(url, law=False)
+    damage = verify(url, check_values=False)
     written = list[str]()
     job = opened(url, Verification(url))[0].metadata.job
     with lock.locked(objects, job, take_over) as mine:
@@ -74,7 +74,7 @@ def repair(
             else:
                 written.append(key)
         objects.remove_partial()
-    result = verify(url, law=law, deep=deep, progress=progress)
+    result = verify(url, check_values=check_values, deep=deep, progress=progress)
     result.repaired = written
     return result
 

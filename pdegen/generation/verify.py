@@ -36,7 +36,7 @@ class Verification:
     # number of shards and of bytes that were read
     shards: int = 0
     bytes: int = 0
-    law: bool = False  # whether the law of the recipe was checked
+    check_values: bool = False  # whether the law of the recipe was checked
     # numbers of the samples that were computed again and compared
     recomputed: list[int] = field(default_factory=list)
 
@@ -48,7 +48,7 @@ class Verification:
             "faults": [vars(fault) for fault in self.faults],
             "repaired": self.repaired,
             "checked": {
-                "shards": self.shards, "bytes": self.bytes, "law": self.law,
+                "shards": self.shards, "bytes": self.bytes, "law": self.check_values,
                 "recomputed": self.recomputed,
             },
         }  # fmt: skip
@@ -57,7 +57,7 @@ class Verification:
 def verify(
     url: str,
     *,
-    law: bool = True,
+    check_values: bool = True,
     deep: int = 0,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Verification:
@@ -71,7 +71,8 @@ def verify(
 
     Args:
         url: The store.
-        law: Whether to check that the values satisfy the law of the recipe (`pdegen.checks`).
+        check_values: Whether to check that the values satisfy the law of the recipe
+            (`pdegen.checks`).
         deep: Number of random samples that are computed again and compared bit for bit. If the
             store was solved on a PyTorch device, or with other Fourier transforms, the tolerance is
             1e-5, and variables with the role "quality" are not compared.
@@ -89,11 +90,11 @@ def verify(
         result.bytes += sum(len(fixed(store, key)[0] or b"") for key in seal.objects)
     for key in islice(unexpected_keys(store.objects, store), _LISTED):
         result.faults.append(Fault(key, "is not a file of this store: move it away"))
-    job = _job(store, result, law or bool(deep))
+    job = _job(store, result, check_values or bool(deep))
     blocks = checked_blocks(store, seal, result, progress)
-    if law and job is not None:
-        result.law = True
-        for finding in job.recipe.problem.law_of_store().check(blocks):
+    if check_values and job is not None:
+        result.check_values = True
+        for finding in job.recipe.problem.checks_of_store().check(blocks):
             result.faults.append(
                 Fault(f"{finding.variable}, law", finding.message, None, finding.variable)
             )

@@ -54,7 +54,7 @@ class Estimate:
     # standard deviation of the posterior, if the method states one, shape of a. For two phases
     # α < β it is (β - α)(p (1 - p))^½, where p = (a - α)/(β - α) is the stated probability of the
     # upper phase
-    deviation: Float[np.ndarray, " *cells"] | None = None
+    std: Float[np.ndarray, " *cells"] | None = None
 
 
 # from data and the deviation of their noise, both of the shape of the points or (sensors,)

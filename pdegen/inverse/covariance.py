@@ -18,12 +18,12 @@ _FLOOR = 1e-6  # deviation of the rounding to float32, over the root mean square
 class LowRankCovariance:
     """The covariance R = diag(σ²) + Σ_k v_k v_kᵀ."""
 
-    deviation: Float[np.ndarray, " *data"]  # σ > 0, shape of the data
+    std: Float[np.ndarray, " *data"]  # σ > 0, shape of the data
     directions: Float[np.ndarray, " k *data"]  # v_k
 
     @cached_property
     def _whitened(self) -> Float[np.ndarray, "k points"]:
-        return (self.directions / self.deviation).reshape(-1, self.deviation.size)
+        return (self.directions / self.std).reshape(-1, self.std.size)
 
     @cached_property
     def _core(self) -> Float[np.ndarray, "k k"]:
@@ -36,16 +36,16 @@ class LowRankCovariance:
         >>> covariance.inverse(np.array([3.0, 3.0, 1.0])).round(12).tolist()
         [1.0, 1.0, 1.0]
         """
-        white = (r / self.deviation).ravel()
+        white = (r / self.std).ravel()
         white = white - self._whitened.T @ (self._core @ (self._whitened @ white))
-        return white.reshape(r.shape) / self.deviation
+        return white.reshape(r.shape) / self.std
 
     def sampled(self, stream: NormalStream, number: int) -> Float[np.ndarray, " *data"]:
         """Draw sample `number` of N(0, R) from a stream."""
-        size, count = self.deviation.size, len(self.directions)
+        size, count = self.std.size, len(self.directions)
         xi = stream.normals_of([number], size + count)[0]
-        white = xi[:size].reshape(self.deviation.shape)
-        return self.deviation * white + np.tensordot(xi[size:], self.directions, axes=1)
+        white = xi[:size].reshape(self.std.shape)
+        return self.std * white + np.tensordot(xi[size:], self.directions, axes=1)
 
 
 @dataclass(frozen=True)
@@ -75,13 +75,13 @@ class ModelError:
         remainder = float(np.sqrt((sizes[rank:] ** 2).sum() / count / mean.size))
         return cls(mean, directions.reshape(rank, *mean.shape), remainder)
 
-    def with_noise(self, deviation: Float[np.ndarray, " *data"], size: float) -> LowRankCovariance:
+    def with_noise(self, std: Float[np.ndarray, " *data"], size: float) -> LowRankCovariance:
         """The covariance of the sum of model error, independent noise and the rounding to float32.
 
         Args:
-            deviation: Standard deviation of the independent noise, 0 without noise.
+            std: Standard deviation of the independent noise, 0 without noise.
             size: Root mean square of the data, which determines the size of the rounding errors.
         """
         return LowRankCovariance(
-            np.sqrt(deviation**2 + self.remainder**2 + (_FLOOR * size) ** 2), self.directions
+            np.sqrt(std**2 + self.remainder**2 + (_FLOOR * size) ** 2), self.directions
         )

@@ -53,7 +53,7 @@ class GaussianEstimate:
     coefficients: Unknowns  # ξ
     linearised: LinearisedMap  # G at ξ
     data: Data  # d
-    deviation: Data  # σ
+    std: Data  # σ
     solves: int  # number of solves, those of tangent and adjoint equations included
     iterations: int = 0  # number of steps
     # whether a further step is worth less than the tolerance; if not, the steps ended at their
@@ -63,7 +63,7 @@ class GaussianEstimate:
     @property
     def misfit(self) -> float:
         """|(d - G(ξ))/σ|²/m for m data. The value is near 1 if σ is the deviation of the noise."""
-        return float(np.mean(((self.data - self.linearised.values) / self.deviation) ** 2))
+        return float(np.mean(((self.data - self.linearised.values) / self.std) ** 2))
 
     @property
     def density(self) -> float:
@@ -76,7 +76,7 @@ class GaussianEstimate:
 
         The computation takes one tangent solve for each unknown.
         """
-        columns = self.linearised.jvp(np.eye(self.coefficients.size)) / self.deviation
+        columns = self.linearised.jvp(np.eye(self.coefficients.size)) / self.std
         return np.eye(self.coefficients.size) + columns @ columns.T
 
     @cached_property
@@ -107,20 +107,20 @@ class GaussianInversion:
     limit: int = 200  # largest number of iterations for the linear system of a step
     rtol: float = 1e-4  # relative tolerance of the linear systems
 
-    def __call__(self, data: Data, deviation: Data, start: Unknowns) -> GaussianEstimate:
+    def __call__(self, data: Data, std: Data, start: Unknowns) -> GaussianEstimate:
         """Estimate ξ for one sample from data d with noise of deviation σ, starting at `start`.
 
         Raises ValueError if a deviation is not positive, and SolveError if G cannot be solved at
         the start.
         """
-        if not bool(np.all(deviation > 0)):
+        if not bool(np.all(std > 0)):
             raise ValueError("the deviation of the noise must be positive")
-        size, noise = float(np.sqrt(np.mean(data**2))), float(np.mean(deviation))
+        size, noise = float(np.sqrt(np.mean(data**2))), float(np.mean(std))
         linearised, solves = self.forward.linearise(start), 1
-        estimate = GaussianEstimate(start, linearised, data, deviation, solves)
+        estimate = GaussianEstimate(start, linearised, data, std, solves)
         for share in (*(s for s in self.added_noise if s * size > noise), 0.0):
-            sigma = np.sqrt(deviation**2 + (share * size) ** 2)
-            estimate = self._maximised(replace(estimate, deviation=sigma, converged=False))
+            sigma = np.sqrt(std**2 + (share * size) ** 2)
+            estimate = self._maximised(replace(estimate, std=sigma, converged=False))
         return estimate
 
     def _maximised(self, estimate: GaussianEstimate) -> GaussianEstimate:
@@ -128,7 +128,7 @@ class GaussianInversion:
         estimate.
         """
         for _ in range(self.steps):
-            xi, at, sigma = estimate.coefficients, estimate.linearised, estimate.deviation
+            xi, at, sigma = estimate.coefficients, estimate.linearised, estimate.std
             used = 0  # solves of this step
 
             def hessian(v: np.ndarray, at: LinearisedMap = at, s: Data = sigma) -> np.ndarray:
@@ -180,21 +180,21 @@ class CircleModes:
     [0.0, 0.707, 1.0, 0.707, 0.0, -0.707, -1.0, -0.707]
     """
 
-    deviations: Float[np.ndarray, " K"]  # s_k
+    stds: Float[np.ndarray, " K"]  # s_k
     grid: PeriodicGrid  # points; K < n/2
 
     def __post_init__(self) -> None:
-        if 2 * len(self.deviations) >= self.grid.n or self.grid.length != 1:
+        if 2 * len(self.stds) >= self.grid.n or self.grid.length != 1:
             raise ValueError(
-                f"{len(self.deviations)} modes need the circle of length 1 and more than "
-                f"{2 * len(self.deviations)} points, got {self.grid}"
+                f"{len(self.stds)} modes need the circle of length 1 and more than "
+                f"{2 * len(self.stds)} points, got {self.grid}"
             )
 
     @cached_property
     def basis(self) -> Float[np.ndarray, "n p"]:
         """The matrix Φ that maps coefficients to values of u at the grid points."""
-        angles = 2 * np.pi * np.outer(self.grid.x, np.arange(1, len(self.deviations) + 1))
-        both = np.stack([np.cos(angles), np.sin(angles)], axis=-1) * self.deviations[:, None]
+        angles = 2 * np.pi * np.outer(self.grid.x, np.arange(1, len(self.stds) + 1))
+        both = np.stack([np.cos(angles), np.sin(angles)], axis=-1) * self.stds[:, None]
         return both.reshape(self.grid.n, -1)
 
     def field_of(self, xi: Float[np.ndarray, "*k p"]) -> Float[np.ndarray, "*k n"]:

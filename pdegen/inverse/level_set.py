@@ -83,18 +83,18 @@ class LevelSet:
             raise ValueError(f"smoothing must be positive, got {self.smoothing}")
 
     def __call__(
-        self, data: Float[np.ndarray, " *data"], deviation: Float[np.ndarray, " *data"]
+        self, data: Float[np.ndarray, " *data"], std: Float[np.ndarray, " *data"]
     ) -> ShapeEstimate:
         """Reconstruct the phases of one sample.
 
-        `deviation` is the standard deviation of the noise, 0 if the data are exact.
+        `std` is the standard deviation of the noise, 0 if the data are exact.
         """
         phi, solves, steps = np.zeros((self.models[0].prior.grid.n,) * 2), 0, 0
         for model in self.models[:-1]:
-            motion = _Motion(model, self.smoothing, data, deviation)
+            motion = _Motion(model, self.smoothing, data, std)
             phi = motion.run(_interpolated(phi, model.prior.grid), _COARSE_STEPS)
             solves, steps = solves + motion.solves, steps + motion.steps
-        motion = _Motion(self.models[-1], self.smoothing, data, deviation)
+        motion = _Motion(self.models[-1], self.smoothing, data, std)
         phi = motion.run(_interpolated(phi, self.models[-1].prior.grid), self.limit)
         misfit, (fraction, _) = motion.misfit(motion.residual(phi)), motion.fraction(phi)
         solves, steps = solves + motion.solves, steps + motion.steps
@@ -105,13 +105,13 @@ class _Motion:
     """The level-set iteration on the cells of one model."""
 
     def __init__(
-        self, model: GridModel, smoothing: float, data: np.ndarray, deviation: np.ndarray
+        self, model: GridModel, smoothing: float, data: np.ndarray, std: np.ndarray
     ) -> None:
         self.model, self.solves, self.steps = model, 0, 0
         self.converged, n = False, model.prior.grid.n
         self.data = data - model.error.mean
         size = float(np.sqrt(np.mean(data**2)))
-        self.covariance: LowRankCovariance = model.error.with_noise(deviation, size)
+        self.covariance: LowRankCovariance = model.error.with_noise(std, size)
         eigenvalues = (2 * n * np.sin(np.pi * np.arange(n) / (2 * n))) ** 2  # of -Δ on cells
         self.damping = (1 + smoothing**2 * (eigenvalues[:, None] + eigenvalues)) ** -0.5
 

@@ -107,7 +107,7 @@ class Misfit:
     Raises:
         ValueError: If σ is not positive everywhere.
 
-    >>> misfit = Misfit(Sensors(np.eye(2, dtype=bool)), np.zeros(2), deviation=0.5, axes=1)
+    >>> misfit = Misfit(Sensors(np.eye(2, dtype=bool)), np.zeros(2), std=0.5, axes=1)
     >>> float(misfit(np.ones((2, 2))))
     2.0
     """
@@ -115,11 +115,11 @@ class Misfit:
     observation: Observation  # H
     data: np.ndarray  # d, (*batch, *observed)
     # standard deviation σ > 0 of the noise, a number or an array that broadcasts to d
-    deviation: Float[np.ndarray, "..."] | float
+    std: Float[np.ndarray, "..."] | float
     axes: int = 2  # number of axes of an observed field
 
     def __post_init__(self) -> None:
-        if not np.min(self.deviation) > 0:
+        if not np.min(self.std) > 0:
             raise ValueError("the deviation of the noise must be positive")
 
     @property
@@ -128,7 +128,7 @@ class Misfit:
 
     def residual(self, u: Float[np.ndarray, "*batch n1 n2"]) -> np.ndarray:
         """The normalised residual (H u - d)/σ."""
-        return (self.observation(u) - self.data) / self.deviation
+        return (self.observation(u) - self.data) / self.std
 
     def __call__(self, u: Float[np.ndarray, "*batch n1 n2"]) -> Float[np.ndarray, " *batch"]:
         squares = self.residual(u) ** 2
@@ -136,12 +136,12 @@ class Misfit:
 
     def gradient(self, u: Float[np.ndarray, "*batch n1 n2"]) -> Float[np.ndarray, "*batch n1 n2"]:
         """The gradient Hᵀ ((H u - d)/σ²)/m of the misfit with respect to u, for m data."""
-        weighted = self.residual(u) / self.deviation
+        weighted = self.residual(u) / self.std
         return self.observation.transposed(weighted) / self._count
 
     def curvature(self, v: Float[np.ndarray, "*batch n1 n2"]) -> Float[np.ndarray, "*batch n1 n2"]:
         """The product Hᵀ (H v/σ²)/m of v with the Hessian of the misfit with respect to u."""
-        weighted = self.observation(v) / self.deviation**2
+        weighted = self.observation(v) / self.std**2
         return self.observation.transposed(weighted) / self._count
 
 

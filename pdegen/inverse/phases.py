@@ -43,10 +43,10 @@ class Forward(Protocol):
 class GridModel:
     """A model of the data on one grid of cells, with the parameters of its inversion steps."""
 
-    prior: Prior  # the law of g, whose sign is the phase
+    prior: Prior  # the distribution of g, whose sign is the phase
     forward: Forward  # from phases to u
     observation: Observation  # from u to data
-    error: ModelError  # the law of the model's error
+    error: ModelError  # the distribution of the model's error
     widths: tuple[float, ...]  # widths δ of the steps, in deviations of g
     # largest number of further steps of the last width, which end where the misfit is that of the
     # noise (the discrepancy principle), or where the objective hardly decreases
@@ -105,21 +105,21 @@ class PhaseInversion:
     rtol: float = 0.03  # relative tolerance of the linear systems
 
     def __call__(
-        self, data: np.ndarray, deviation: np.ndarray, start: Coefficients | None = None
+        self, data: np.ndarray, std: np.ndarray, start: Coefficients | None = None
     ) -> PhaseEstimate:
         """Estimate the phases of one sample.
 
         Args:
             data: The data d.
-            deviation: Standard deviation of the noise.
+            std: Standard deviation of the noise.
             start: Initial coefficients ξ. If they are given, only the finest model is used.
         """
         models = self.models if start is None else self.models[-1:]
         xi, work = models[0].prior.zero if start is None else start, Work()
         for model in models[:-1]:
-            descent = _Descent(self, model, data, deviation, work)
+            descent = _Descent(self, model, data, std, work)
             xi = descent.run(model.prior.transferred(xi))
-        descent = _Descent(self, models[-1], data, deviation, work)
+        descent = _Descent(self, models[-1], data, std, work)
         return descent.estimate(descent.run(models[-1].prior.transferred(xi)))
 
     def start(self, p: Float[np.ndarray, "k k"]) -> Coefficients:
@@ -128,7 +128,7 @@ class PhaseInversion:
         The fractions may be given on any k x k cells; an operator can predict them, for example.
         """
         prior = self.models[-1].prior
-        scale = float(np.sqrt(np.mean(prior.deviation**2)))
+        scale = float(np.sqrt(np.mean(prior.std**2)))
         clipped = np.clip(p, _CLIPPED, 1 - _CLIPPED)
         return prior.nearest(_EDGE * scale * scipy.special.ndtri(clipped), _BLUR * scale)
 
@@ -141,14 +141,14 @@ class _Descent:
         method: PhaseInversion,
         model: GridModel,
         data: np.ndarray,
-        deviation: np.ndarray,
+        std: np.ndarray,
         work: Work,
     ) -> None:
         self.method, self.model, self.work = method, model, work
         self.data = data - model.error.mean
         size = float(np.sqrt(np.mean(data**2)))
-        self.covariance: LowRankCovariance = model.error.with_noise(deviation, size)
-        self.scale = float(np.sqrt(np.mean(model.prior.deviation**2)))
+        self.covariance: LowRankCovariance = model.error.with_noise(std, size)
+        self.scale = float(np.sqrt(np.mean(model.prior.std**2)))
         self.width = self.scale
         self.converged = False
 

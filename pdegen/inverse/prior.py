@@ -27,7 +27,7 @@ class Prior:
     ((16, 16), (8, 8))
     """
 
-    field: SquareGaussianField  # the law; s are the deviations of its modes
+    field: SquareGaussianField  # the distribution; s are the deviations of its modes
     grid: CellGrid  # the cells of g; modes that they do not resolve are left out
 
     @cached_property
@@ -36,29 +36,29 @@ class Prior:
         return np.ascontiguousarray(self.field.basis(self.grid)[:, : self.grid.n])
 
     @cached_property
-    def deviations(self) -> Coefficients:
+    def stds(self) -> Coefficients:
         """The standard deviations s of the modes."""
         modes = self.basis.shape[1]
-        return self.field.mode_deviations[:modes, :modes]
+        return self.field.mode_stds[:modes, :modes]
 
     @property
     def zero(self) -> Coefficients:
         """The coefficients of the mean field g = 0."""
-        return np.zeros_like(self.deviations)
+        return np.zeros_like(self.stds)
 
     @cached_property
-    def deviation(self) -> Float[np.ndarray, "n n"]:
+    def std(self) -> Float[np.ndarray, "n n"]:
         """The standard deviation of g in each cell."""
         squares = self.basis**2
-        return np.sqrt(squares @ self.deviations**2 @ squares.T)
+        return np.sqrt(squares @ self.stds**2 @ squares.T)
 
     def field_of(self, xi: Float[np.ndarray, "*batch m m"]) -> Float[np.ndarray, "*batch n n"]:
         """The field g with the coefficients ξ."""
-        return self.basis @ (self.deviations * xi) @ self.basis.T
+        return self.basis @ (self.stds * xi) @ self.basis.T
 
     def transposed(self, v: Float[np.ndarray, "n n"]) -> Coefficients:
         """s ∘ Φᵀ v Φ. If v is the gradient with respect to g, this is the one with respect to ξ."""
-        return self.deviations * (self.basis.T @ v @ self.basis)
+        return self.stds * (self.basis.T @ v @ self.basis)
 
     def transferred(self, xi: Float[np.ndarray, "k k"]) -> Coefficients:
         """Transfer coefficients from another grid to this one.
@@ -69,13 +69,13 @@ class Prior:
         coefficients[:common, :common] = xi[:common, :common]
         return coefficients
 
-    def nearest(self, g: Float[np.ndarray, "k k"], deviation: float) -> Coefficients:
+    def nearest(self, g: Float[np.ndarray, "k k"], std: float) -> Coefficients:
         """The most likely coefficients, given values of g on k x k cells with independent errors.
 
         The modes are orthogonal on cells, so the coefficients decouple:
         (1 + k² s²/σ²) ξ = s Φᵀ g Φ/σ², where σ is the standard deviation of the errors.
         """
         basis = self.field.basis(CellGrid(len(g)))[:, : len(g)]
-        s = self.field.mode_deviations[: basis.shape[1], : basis.shape[1]]
-        precision = (len(g) / deviation) ** 2
-        return self.transferred(s * (basis.T @ g @ basis) / deviation**2 / (1 + precision * s**2))
+        s = self.field.mode_stds[: basis.shape[1], : basis.shape[1]]
+        precision = (len(g) / std) ** 2
+        return self.transferred(s * (basis.T @ g @ basis) / std**2 / (1 + precision * s**2))

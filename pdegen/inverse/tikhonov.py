@@ -89,10 +89,10 @@ class TikhonovInversion:
             self.shared["J"] = self.derivative(np.zeros(int(np.prod(self.shape))))
         return self.shared["J"]
 
-    def __call__(self, data: np.ndarray, deviation: np.ndarray) -> Estimate:
+    def __call__(self, data: np.ndarray, std: np.ndarray) -> Estimate:
         """The estimate for one sample, from data and the deviation of their noise."""
         d = data.ravel()
-        sigma = np.sqrt(deviation.ravel() ** 2 + _FLOOR**2 * np.mean(d**2))
+        sigma = np.sqrt(std.ravel() ** 2 + _FLOOR**2 * np.mean(d**2))
         b, j = np.zeros(int(np.prod(self.shape))), self._first
         values, solves, taken, converged = self.data_of(b), 1, 0, False
         for _ in range(self.steps):

@@ -131,7 +131,7 @@ class PeriodicGaussianField:
             )
 
     @cached_property
-    def mode_deviations(self) -> Float[np.ndarray, " K"]:
+    def mode_stds(self) -> Float[np.ndarray, " K"]:
         """Standard deviation of the cosine and sine coefficients of the modes k = 1 ... K."""
         k = np.arange(1, self.modes + 1)
         operator = (2 * np.pi * k) ** 2 + self.tau**2
@@ -140,7 +140,7 @@ class PeriodicGaussianField:
     @property
     def pointwise_variance(self) -> float:
         """E u(x)², which is the same at every x."""
-        return float(np.sum(self.mode_deviations**2))
+        return float(np.sum(self.mode_stds**2))
 
     def __call__(
         self, grid: PeriodicGrid, seed: int, samples: Sequence[int], device: str | None = None
@@ -156,7 +156,7 @@ class PeriodicGaussianField:
         reuse_memory()
         u = empty((len(samples), grid.n), np.float64, device)
         # cos and sin coefficients (ξ, ζ) of mode k are the rfft entry n (ξ - iζ)/2
-        scale = constant(self.mode_deviations * (grid.n / 2), u)
+        scale = constant(self.mode_stds * (grid.n / 2), u)
         xp, stream = array_namespace(u), NormalStream(seed)
         for block in blocks(len(samples), grid.n, device is not None, largest=ARRAY_POINTS):
             pairs = stream.pairs_of(samples[block], self.modes, device)
@@ -208,7 +208,7 @@ class SquareGaussianField:
         return np.pi * (np.arange(self.modes) + (self.boundary == "dirichlet"))
 
     @cached_property
-    def mode_deviations(self) -> Float[np.ndarray, "M M"]:
+    def mode_stds(self) -> Float[np.ndarray, "M M"]:
         """Standard deviations of the coefficients of φ_p φ_q."""
         k = self.wave_numbers
         operator = k[:, None] ** 2 + k**2 + self.tau**2
@@ -243,7 +243,7 @@ class SquareGaussianField:
     def pointwise_variance(self, grid: CellGrid | NodalGrid) -> Float[np.ndarray, "n n"]:
         """E g(x, y)² at all grid points."""
         squares = self.basis(grid) ** 2
-        return squares @ self.mode_deviations**2 @ squares.T
+        return squares @ self.mode_stds**2 @ squares.T
 
     def __call__(
         self,
@@ -254,14 +254,14 @@ class SquareGaussianField:
     ) -> Float[Array, "batch n n"]:
         """Samples with the given numbers, evaluated on a grid; indexed [sample, x, y]."""
         g = empty((len(samples), grid.n, grid.n), np.float64, device)
-        basis, deviations = constant(self.basis(grid), g), constant(self.mode_deviations, g)
+        basis, stds = constant(self.basis(grid), g), constant(self.mode_stds, g)
         stream, shells = NormalStream(seed), constant(self._shells, g)
         # NumPy computes samples one by one: the bits of a product may depend on the batch
         size = 1 if device is None else max(1, len(samples))
         for start in range(0, len(samples), size):
             block = slice(start, start + size)
             normals = stream.normals_of(samples[block], self.modes**2, device)
-            coefficients = deviations * normals[:, shells]
+            coefficients = stds * normals[:, shells]
             if device is None and isinstance(grid, CellGrid) and self._fft(grid):
                 g[block] = self._by_fft(grid, coefficients)
             else:

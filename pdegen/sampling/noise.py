@@ -34,7 +34,7 @@ class NoiseModel(ABC):
     """
 
     level: float  # strength ε >= 0 of the noise; 0 gives u itself, bit for bit
-    uses_deviation: ClassVar[bool] = False  # whether calls need σ(x)
+    uses_std: ClassVar[bool] = False  # whether calls need σ(x)
     lost: ClassVar[str] = ""  # properties of the noise that `equivalent` ignores, in words
     latex: ClassVar[str]  # the noisy field ũ(x) of a field u(x), in LaTeX
     unit: ClassVar[str] = "σ(x)"  # unit of the level
@@ -53,7 +53,7 @@ class NoiseModel(ABC):
         u: Fields,
         seed: int,
         samples: Sequence[int],
-        deviation: Field | None = None,
+        std: Field | None = None,
         epoch: int = 0,
     ) -> Fields:
         """Add noise to fields. The sum is computed in float64 and returned in the dtype of u.
@@ -63,14 +63,14 @@ class NoiseModel(ABC):
             seed: Seed of the noise.
             samples: Numbers of the samples in the dataset. Different samples have independent
                 noise.
-            deviation: Standard deviation σ(x) of u over the training samples.
+            std: Standard deviation σ(x) of u over the training samples.
             epoch: Number of the epoch. Different epochs have independent noise; frozen noise uses
                 epoch 0.
 
         Raises:
             ValueError: If the noise needs σ and it is missing, or if shapes do not match.
         """
-        return self.add(u, seed, self.numbers(samples), deviation, epoch)
+        return self.add(u, seed, self.numbers(samples), std, epoch)
 
     def numbers(self, samples: Sequence[int]) -> Sequence[int]:
         """Numbers that select the random stream of each sample."""
@@ -81,7 +81,7 @@ class NoiseModel(ABC):
         u: Fields,
         seed: int,
         numbers: Sequence[int],
-        deviation: Field | None = None,
+        std: Field | None = None,
         epoch: int = 0,
         levels: Float[np.ndarray, " batch"] | None = None,
     ) -> Fields:
@@ -94,13 +94,13 @@ class NoiseModel(ABC):
         """
         if len(numbers) != len(u):
             raise ValueError(f"expected {len(u)} numbers of samples, one a row, got {len(numbers)}")
-        if self.uses_deviation and deviation is None:
+        if self.uses_std and std is None:
             raise ValueError(f"{type(self).__name__} needs the pointwise deviation")
-        if deviation is not None and deviation.shape != u.shape[1:]:
+        if std is not None and std.shape != u.shape[1:]:
             raise ValueError(
-                f"expected a deviation of shape {u.shape[1:]}, as the fields, got {deviation.shape}"
+                f"expected a deviation of shape {u.shape[1:]}, as the fields, got {std.shape}"
             )
-        sigma = None if deviation is None else deviation.astype(np.float64)
+        sigma = None if std is None else std.astype(np.float64)
         stream = NormalStream(hashed(seed, "noise", epoch))
         noisy = u.copy()
         if self._silent and levels is None:
@@ -125,7 +125,7 @@ class NoiseModel(ABC):
         return self.level == 0
 
     def equivalent(
-        self, data: Field, known: Float[np.ndarray, " samples *grid"], deviation: Field
+        self, data: Field, known: Float[np.ndarray, " samples *grid"], std: Field
     ) -> Field:
         """Standard deviation of the noise at each point of noisy data.
 
@@ -135,9 +135,9 @@ class NoiseModel(ABC):
         Args:
             data: A noisy field.
             known: Fields without noise.
-            deviation: Standard deviation σ(x) of these fields.
+            std: Standard deviation σ(x) of these fields.
         """
-        return self.level * deviation
+        return self.level * std
 
     @abstractmethod
     def _noise(
@@ -151,12 +151,12 @@ class EnsembleNoise(NoiseModel):
     """u(x) + ε σ(x) ξ(x) with independent ξ(x) ~ N(0, 1) and the standard deviation σ(x) of u.
 
     >>> u = np.zeros((1000, 2))
-    >>> noisy = EnsembleNoise(0.1)(u, seed=0, samples=range(1000), deviation=np.array([1.0, 2.0]))
+    >>> noisy = EnsembleNoise(0.1)(u, seed=0, samples=range(1000), std=np.array([1.0, 2.0]))
     >>> noisy.std(axis=0).round(2).tolist()
     [0.1, 0.2]
     """
 
-    uses_deviation: ClassVar[bool] = True
+    uses_std: ClassVar[bool] = True
     latex: ClassVar[str] = r"\tilde u(x) = u(x) + \varepsilon\,\sigma(x)\,\xi(x)"
 
     def _noise(self, level, u, stream, numbers, sigma):
@@ -173,14 +173,14 @@ class PublishedNoise(NoiseModel):
     other kinds.
     """
 
-    uses_deviation: ClassVar[bool] = True
+    uses_std: ClassVar[bool] = True
     latex: ClassVar[str] = r"\tilde u(x) = u(x) + \varepsilon\,(\sigma(x) + 10^{-5})\,\xi(x)"
 
     def numbers(self, samples: Sequence[int]) -> Sequence[int]:
         return range(len(samples))
 
-    def equivalent(self, data, known, deviation):
-        return self.level * (deviation + 1e-5)
+    def equivalent(self, data, known, std):
+        return self.level * (std + 1e-5)
 
     def _noise(self, level, u, stream, numbers, sigma):
         return level * (sigma + 1e-5) * _normals(stream, numbers, u.shape[1:])
@@ -204,7 +204,7 @@ class RelativeNoise(NoiseModel):
         "points of the sample"
     )
 
-    def equivalent(self, data, known, deviation):
+    def equivalent(self, data, known, std):
         return _share_of(data, self.level)
 
     def _noise(self, level, u, stream, numbers, sigma):
@@ -238,7 +238,7 @@ class SNRNoise(NoiseModel):
     def _silent(self) -> bool:
         return False
 
-    def equivalent(self, data, known, deviation):
+    def equivalent(self, data, known, std):
         return _share_of(data, 10 ** (-self.level / 20))
 
     def _noise(self, level, u, stream, numbers, sigma):
@@ -256,7 +256,7 @@ class MultiplicativeNoise(NoiseModel):
         "its deviation depends on u; methods get its root mean square over samples"
     )
 
-    def equivalent(self, data, known, deviation):
+    def equivalent(self, data, known, std):
         return self.level * np.sqrt(np.mean(known**2, axis=0))
 
     def _noise(self, level, u, stream, numbers, sigma):
@@ -276,7 +276,7 @@ class CorrelatedNoise(NoiseModel):
     """
 
     length: float = 0.1  # correlation length l > 0, as a fraction of the domain
-    uses_deviation: ClassVar[bool] = True
+    uses_std: ClassVar[bool] = True
     lost: ClassVar[str] = "its values at different points are correlated"
     latex: ClassVar[str] = (
         r"\tilde u(x) = u(x) + \varepsilon\,\sigma(x)\,\eta(x),\quad "
@@ -346,7 +346,7 @@ class SensorNoise(EnsembleNoise):
         return noisy
 
 
-def pointwise_deviation(blocks: Iterable[Float[np.ndarray, " _ *grid"]]) -> Field:
+def pointwise_std(blocks: Iterable[Float[np.ndarray, " _ *grid"]]) -> Field:
     """σ(x) = (mean (u - mean u)²)^½ over the samples of all blocks, in float64.
 
     Samples are added one at a time (Welford's method). Hence the result does not depend on how
@@ -359,7 +359,7 @@ def pointwise_deviation(blocks: Iterable[Float[np.ndarray, " _ *grid"]]) -> Fiel
     References: Welford, Note on a method for calculating corrected sums of squares and products,
         Technometrics 4 (1962).
 
-    >>> pointwise_deviation([np.array([[1.0, 5.0]]), np.array([[3.0, 5.0]])])
+    >>> pointwise_std([np.array([[1.0, 5.0]]), np.array([[3.0, 5.0]])])
     array([1., 0.])
     """
     count, mean, squares = 0, np.zeros(()), np.zeros(())
@@ -389,8 +389,8 @@ def _share_of(data: np.ndarray, share: float) -> np.ndarray:
 
     The mean square of the noisy data is assumed to have its expectation rms(u)² (1 + ε²).
     """
-    deviation = share * float(np.sqrt(np.mean(data**2) / (1 + share**2)))
-    return np.full(data.shape, deviation)
+    std = share * float(np.sqrt(np.mean(data**2) / (1 + share**2)))
+    return np.full(data.shape, std)
 
 
 def _rms(u: np.ndarray) -> Float[np.ndarray, " batch ..."]:

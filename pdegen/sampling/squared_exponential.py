@@ -46,7 +46,7 @@ class SquaredExponentialField:
             )
 
     @cached_property
-    def deviations(self) -> Float[np.ndarray, " K+1"]:
+    def stds(self) -> Float[np.ndarray, " K+1"]:
         """Standard deviations s_k, k = 0 ... K."""
         k = np.arange(self.modes + 1)
         variance = np.exp(-((2 * np.pi * k * self.length) ** 2) / 2) * np.where(k, 2, 1)
@@ -62,7 +62,7 @@ class SquaredExponentialField:
     ) -> Complex[np.ndarray, "batch K+1"]:
         """Coefficients c_k = s_k (ξ_k - iζ_k) of u(x) = Re Σ_k c_k e^(2πikx)."""
         c = normals[:, :1] + 0j, normals[:, 1::2] - 1j * normals[:, 2::2]
-        return np.concatenate(c, axis=1) * self.deviations
+        return np.concatenate(c, axis=1) * self.stds
 
 
 def values(

@@ -62,7 +62,7 @@ class TorusGaussianField:
         return np.stack([k1[order], k2[order]], axis=1)
 
     @cached_property
-    def mode_deviations(self) -> Float[np.ndarray, " K"]:
+    def mode_stds(self) -> Float[np.ndarray, " K"]:
         """Standard deviation of the cosine and sine coefficients of each wave vector."""
         operator = 4 * np.pi**2 * np.sum(self.wave_vectors**2, axis=1) + self.tau**2
         return np.sqrt(2) * self.sigma * operator ** (-self.alpha / 2)
@@ -70,7 +70,7 @@ class TorusGaussianField:
     @property
     def pointwise_variance(self) -> float:
         """E w(x)², which is the same at every x."""
-        return float(np.sum(self.mode_deviations**2))
+        return float(np.sum(self.mode_stds**2))
 
     def coefficients(
         self, torus: Torus, seed: int, samples: Sequence[int], device: str | None = None
@@ -88,7 +88,7 @@ class TorusGaussianField:
         v[...] = 0
         xp, stream = array_namespace(v), NormalStream(seed)
         z = stream.pairs_of(samples, len(self.wave_vectors), device)
-        z *= constant(self.mode_deviations / 2, v)
+        z *= constant(self.mode_stds / 2, v)
         k1, k2 = self.wave_vectors.T
         # the last axis has k₂ >= 0 only: for k₂ < 0 the conjugate is stored at -k, for k₂ = 0 both
         up, down = np.flatnonzero(k2 >= 0), np.flatnonzero(k2 <= 0)

@@ -118,7 +118,7 @@ class Objects:
             return self._location[0].size(self._path(key))
 
     @contextmanager
-    def opened(self, key: str) -> Generator[Opened]:
+    def open(self, key: str) -> Generator[Opened]:
         """Open an object for reading parts of it. Raises FileNotFoundError if it does not exist."""
         if not self.is_local:
             yield RemoteObject(self._location[0], self._path(key))

@@ -132,7 +132,7 @@ class Shards:
             memory: Function that maps the number of a chunk to the array to decode it into.
         """
         try:
-            with Objects(self.url).opened(self.array.key(shard)) as opened:
+            with Objects(self.url).open(self.array.key(shard)) as opened:
                 index, verified = self._index(opened), verified_shards().get(self._entry(shard))
                 if verified is not None and verified.identity == opened.identity:
                     yield from self._read(opened.read, opened.at_once, index, chunks, memory)

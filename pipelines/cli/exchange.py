@@ -8,7 +8,7 @@ import typer
 from pdegen.overrides import parse_override
 from pdegen.schema import SchemaError
 from pipelines.cli.common import Overwrite, Plugin, Resume, SkipFailed, TakeOver, Workers, command
-from pipelines.cli.stores import SKIP, check_options, kept, shown_shards, stem
+from pipelines.cli.stores import SKIP, check_options, keep_shards, shown_shards, stem
 from pipelines.cli.terminal import note, say
 
 
@@ -71,7 +71,7 @@ def import_command(
         boundary=boundary,
     )
     url = f"data/{files[0].stem}.zarr" if out is None else out
-    with kept(url, f"{SKIP}, or correct the file"):
+    with keep_shards(url, f"{SKIP}, or correct the file"):
         store = import_files(files, url, declaration, **vars(options))
     if warning := store.raw_attributes["imported"].get("warning"):
         note(f"pdegen: warning: {warning}")

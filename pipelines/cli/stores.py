@@ -180,11 +180,11 @@ def _generate(
     url = default_store(recipe) if out is None else out
     finer = getattr(getattr(recipe.problem, "solver", None), "resolution", None)
     other = "; --set solver.resolution=... solves on a finer grid, which is another dataset"
-    with kept(url, SKIP + (other if finer else "")):
+    with keep_shards(url, SKIP + (other if finer else "")):
         return generate(recipe, url, None if device == "cpu" else device, **vars(options))
 
 
-def generated(recipe: "Recipe") -> str:
+def generate_default(recipe: "Recipe") -> str:
     """Generate or complete the default store of a recipe, and return its URL."""
     from pdegen.generation.generate import Options
     from pdegen.recipe import default_store
@@ -229,7 +229,7 @@ SKIP = "--resume --skip-failed leaves the sample out"
 
 
 @contextmanager
-def kept(url: str, help: str = SKIP) -> Iterator[None]:
+def keep_shards(url: str, help: str = SKIP) -> Iterator[None]:
     """Context in which an interrupt or failure reports that finished shards are in the store.
 
     `help` is advice for the user if a sample fails.
@@ -299,7 +299,7 @@ def noise_command(
 
         all_levels += parse_levels(levels)
     noises = at_levels({"kind": kind, "seed": seed, **parsed(set_)}, all_levels)
-    with kept(url, "use --overwrite with lower levels"):
+    with keep_shards(url, "use --overwrite with lower levels"):
         noisy = add_noise(store, variable, noises, url, **vars(options))
     say(noisy.url)
 
@@ -339,7 +339,7 @@ def verify_command(
     plugin: Plugin = None,
 ) -> None:
     """Verify a store: every byte, finite values, and statistics against its recipe."""
-    result = verified(store, deep=samples if deep else 0, repair=repair, take_over=take_over)
+    result = verify_store(store, deep=samples if deep else 0, repair=repair, take_over=take_over)
     if as_json:
         print_json(result.summary())
     else:
@@ -350,7 +350,7 @@ def verify_command(
         say(f"{store}: verified")
 
 
-def verified(
+def verify_store(
     store: str, *, deep: int = 0, repair: bool = False, take_over: bool = False
 ) -> "Verification":
     """Verify or repair a store, and print a progress line."""

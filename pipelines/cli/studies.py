@@ -23,7 +23,7 @@ from pipelines.cli.common import (
     command,
     parsed,
 )
-from pipelines.cli.stores import generated
+from pipelines.cli.stores import generate_default
 from pipelines.cli.terminal import note, say
 from pipelines.cli.trainings import Launch
 
@@ -224,7 +224,7 @@ def _with_store(study: "NoiseStudy", device: "torch.device") -> "NoiseStudy":
             f"study noise: samples of recipe {recipe.name} have different numbers of points"
         )
     check_methods(study.experiment, study.only, study.cells)
-    return replace(study, store=generated(recipe))
+    return replace(study, store=generate_default(recipe))
 
 
 def _begun(study: "NoiseStudy") -> None:

@@ -29,7 +29,7 @@ from pipelines.cli.common import (
     parsed,
     warn_of_few,
 )
-from pipelines.cli.stores import check_verified, generated, verified
+from pipelines.cli.stores import check_verified, generate_default, verify_store
 from pipelines.cli.terminal import note, say
 
 if TYPE_CHECKING:  # each command imports its own modules when it runs, so commands start fast
@@ -121,7 +121,7 @@ def _generated(experiment: "Experiment", device: str) -> str:
     from pipelines.runs.stream import check_data
 
     check_data(experiment, check_device(device))
-    return generated(experiment.data.load_recipe())
+    return generate_default(experiment.data.load_recipe())
 
 
 def _train(
@@ -151,7 +151,7 @@ def _train(
             if data is None:
                 _generated(experiment, device)
             if check:
-                check_verified(verified(store))
+                check_verified(verify_store(store))
             reporting = {**_callbacks(experiment, store), "track": track}
         ranks.wait()
         try:

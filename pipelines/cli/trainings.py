@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pdegen.schema import SchemaError
 from pipelines.cli.common import Interrupted, Interrupts, Reporter, number
-from pipelines.cli.stores import generated
+from pipelines.cli.stores import generate_default
 from pipelines.cli.terminal import note, redraw, say
 
 if TYPE_CHECKING:  # each command imports its own modules when it runs, so commands start fast
@@ -123,7 +123,7 @@ class Launch:
         check_cases(benchmark, dims, wanted)
         recipes = {name: experiments[name].data.load_recipe() for name in absent}
         distinct = {recipe.fingerprint: recipe for recipe in recipes.values()}
-        urls = {fingerprint: generated(recipe) for fingerprint, recipe in distinct.items()}
+        urls = {fingerprint: generate_default(recipe) for fingerprint, recipe in distinct.items()}
         stores = {**given, **{name: urls[recipe.fingerprint] for name, recipe in recipes.items()}}
         if self.scheduler != "processes":  # workers elsewhere may have another current folder
             folder = folder.absolute()

@@ -271,7 +271,7 @@ class _DatasetReport:
         first = next((rows[0] for rows in self.finished.values()), None)
         if first is None or not remarks(range(len(first.errors)), first.errors):
             return []
-        numbers = self.run.source(self.dataset).stored("test").samples.tolist()
+        numbers = self.run.source(self.dataset).stored("test").ids.tolist()
         return remarks(numbers, first.errors)
 
     def _differences(self) -> Table:
@@ -357,7 +357,7 @@ class _DatasetReport:
                 matrices[name] = _jacobian(predictor, sample.to(self.device))
         draw = samples.predictions_on_a_line if line else samples.predictions_in_panels
         caption = (
-            f"Test sample {sample.samples[0]}, the median of the operator with the smallest "
+            f"Test sample {sample.ids[0]}, the median of the operator with the smallest "
             "error; seed 0."
         )
         drawn = [self._picture(draw(truth, predicted), "predictions", caption)]

@@ -29,7 +29,7 @@ from pipelines.runs.baselines import TRIVIAL
 from pipelines.runs.comparison import COMPARISON, DIGEST, Comparison, Variant, mean_interval
 from pipelines.runs.finished import FinishedRun
 from pipelines.runs.measures import MEASURES
-from pipelines.runs.score import deviation
+from pipelines.runs.score import std
 
 Rows = list[tuple[str, ...]]
 ABSENT = "—"
@@ -164,7 +164,7 @@ def _score(variant: Variant, several: bool) -> tuple[str, ...]:
     return (
         variant.name,
         plus_minus(scientific(middle), half) if np.isfinite(half) else scientific(middle),
-        *map(scientific, (median(errors), max(errors), deviation(errors))),
+        *map(scientific, (median(errors), max(errors), std(errors))),
         *([scientific(stdev(means)) if len(means) > 1 else ABSENT] if several else []),
         str(len(errors)),
     )  # fmt: skip
@@ -279,7 +279,7 @@ def _prediction_sections(comparison: Comparison) -> list[Section]:
     run, every = comparison.reference.first, [_predicted(variant) for variant in variants]
     inputs, _ = functions_of(run)
     ranked = samples.ranked(every[0].errors).items()
-    titles = {f"{name}: sample {run.pairs.samples[i]}": i for name, i in ranked}
+    titles = {f"{name}: sample {run.pairs.ids[i]}": i for name, i in ranked}
     role = run.store.arrays[inputs.channels[0].variable].metadata.role
     shown = None if role == "geometry" or every[0].truth.above is not None else inputs
     figure = samples.drawn(shown, every, titles)
@@ -294,7 +294,7 @@ def _prediction_sections(comparison: Comparison) -> list[Section]:
     channel = every[0].truth.chosen(1)[0]
     names = every[0].truth.names
     text = (f"The figure shows {names[channel]}.",) if len(names) > 1 else ()
-    errors, numbers = every[0].errors, run.pairs.samples.tolist()
+    errors, numbers = every[0].errors, run.pairs.ids.tolist()
     slides, middle = sample_slides(
         errors, numbers, lambda i: samples.drawn(shown, every, {"": i}),
         f"truth, predictions and errors of all runs; by the error of {comparison.reference.name}",

@@ -41,13 +41,13 @@ class Answer:
 
     Args:
         values: Reconstructed values on the cells of the target.
-        deviation: Standard deviation of these values, as estimated by the method; None if the
+        std: Standard deviation of these values, as estimated by the method; None if the
             method estimates no deviation.
     """
 
     method: Cell
     values: np.ndarray
-    deviation: np.ndarray | None = None
+    std: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Reconstructions:
             return tuple(self._curves(level) for level in levels)
         answers = {level: list(self._answers(level)) for level in levels}
         images = tuple(self._images(level, of) for level, of in answers.items())
-        stated = any(a.deviation is not None for of in answers.values() for a in of)
+        stated = any(a.std is not None for of in answers.values() for a in of)
         return (*images, self._uncertainty(answers)) if stated else images
 
     def _functions(self, level: float) -> tuple[int, Functions, Functions]:
@@ -88,7 +88,7 @@ class Reconstructions:
         test samples."""
         pairs = self.study.test_pairs(level)
         tested = Tested(self.study.experiment, open_sealed(self.study.store), pairs)
-        return int(pairs.samples[0]), *functions_of(tested)
+        return int(pairs.ids[0]), *functions_of(tested)
 
     def _images(self, level: float, answers: Sequence[Answer]) -> Picture:
         number, data, truth = self._functions(level)
@@ -128,8 +128,8 @@ class Reconstructions:
         """Images of the estimated standard deviations, with a row for each level and a column for
         each method."""
         number, _, truth = self._functions(next(iter(answers)))
-        stated = [a.deviation for of in answers.values() for a in of if a.deviation is not None]
-        largest, note = max(float(deviation.max()) for deviation in stated), ""
+        stated = [a.std for of in answers.values() for a in of if a.std is not None]
+        largest, note = max(float(std.max()) for std in stated), ""
         if self.study.values is not None:
             low, high = self.study.values
             largest = (high - low) / 2  # the largest deviation of two phases
@@ -141,9 +141,9 @@ class Reconstructions:
         rows, names = list[list[Panel]](), list[str]()
         for level, of in answers.items():
             panels = [
-                _panel(truth, a.deviation, scale, fill(self.study.label(a.method), _LETTERS))
+                _panel(truth, a.std, scale, fill(self.study.label(a.method), _LETTERS))
                 for a in of
-                if a.deviation is not None
+                if a.std is not None
             ]
             if panels:
                 panels[-1] = replace(panels[-1], label="deviation")
@@ -165,7 +165,7 @@ class Reconstructions:
             [looks[answer.method].colour for answer in answers],
             (f"data {input}", f"truth {target}"),
         )
-        intervals = any(answer.deviation is not None for answer in answers)
+        intervals = any(answer.std is not None for answer in answers)
         caption = (
             f"Test sample {number} with {self._noise(level)}: data, and the reconstruction by "
             f"each method beside the truth; models of seed 0."
@@ -183,8 +183,8 @@ class Reconstructions:
         for method in (*study.corrected, *study.classical):
             if method.assumed_level == 1:
                 estimate = self._estimate(replace(method, at=level))
-                deviation = estimate.deviation
-                stated = None if deviation is None else on_cells(deviation, cells)
+                std = estimate.std
+                stated = None if std is None else on_cells(std, cells)
                 yield Answer(method, on_cells(estimate.a, cells), stated)
 
     def _estimate(self, part: Cell) -> Estimate:
@@ -202,8 +202,8 @@ def _error(values: np.ndarray, truth: np.ndarray) -> float:
     return float(np.linalg.norm(values - truth) / np.linalg.norm(truth))
 
 
-def _panel(truth: Functions, deviation: np.ndarray, scale: Normalize, title: str) -> Panel:
-    panel = replace(truth, values=deviation[None, ..., None]).panel(0, 0, scale, title)
+def _panel(truth: Functions, std: np.ndarray, scale: Normalize, title: str) -> Panel:
+    panel = replace(truth, values=std[None, ..., None]).panel(0, 0, scale, title)
     return replace(panel, label=None, look=Look("deviation", "sequential", True))
 
 
@@ -246,7 +246,7 @@ def _on_line(
 ) -> tuple[str, Line, tuple[Line, Line] | None]:
     """Name and curve of a reconstruction, and the lower and upper ends of its credible intervals.
     The ends are None if the method gives no deviation."""
-    domain, half = truth.place(0), answer.deviation
+    domain, half = truth.place(0), answer.std
     ends = None
     if half is not None:
         low, high = (answer.values + sign * HALF * half for sign in (-1, 1))

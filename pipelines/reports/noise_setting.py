@@ -60,16 +60,16 @@ def _sizes(
         share = significant(size / spread) if spread > 0 else ""
         lines.append((f"{noise.level:g}", significant(size), share, ratio))
     unit = noises[0].build().unit
-    deviation = "standard deviation s" + (f", {units}" if units and units != "1" else "")
-    return lines, (f"level, {unit}", deviation, "s / mean σ(x)", "signal-to-noise ratio, dB")
+    std = "standard deviation s" + (f", {units}" if units and units != "1" else "")
+    return lines, (f"level, {unit}", std, "s / mean σ(x)", "signal-to-noise ratio, dB")
 
 
 def _values(study: NoiseStudy, noise: InputNoise) -> tuple[np.ndarray, np.ndarray]:
     """Values without and with noise at the points that have a sensor, shape (samples, ...)."""
     if study.on_targets:
         train = study.source.stored("train").resident()
-        numbers = train.samples.tolist()
-        add = NoisyTargets(noise, study.source.target_deviation(train), InOrder.of(noise, numbers))
+        numbers = train.ids.tolist()
+        add = NoisyTargets(noise, study.source.target_std(train), InOrder.of(noise, numbers))
         clean = train.u.double().numpy()
         return clean, add(clean, numbers, None)
     clean, noisy = (

@@ -22,7 +22,7 @@ def section(run: FinishedRun) -> Section:
     """Section with predictions of the best, the median and the worst sample, and with error
     distributions."""
     errors = run.errors(run.prediction)[:, 0]
-    numbers = run.pairs.samples
+    numbers = run.pairs.ids
     named = ", ".join(
         f"{name} (sample {numbers[i]}) {scientific(errors[i])}"
         for name, i in samples.ranked(errors).items()
@@ -96,7 +96,7 @@ def _live(
 ) -> Picture:
     """The picture `drawn` with a slider that selects a sample. For trajectories in one dimension,
     an animation is added."""
-    noisy, numbers = run.experiment.has_noisy_inputs, run.pairs.samples
+    noisy, numbers = run.experiment.has_noisy_inputs, run.pairs.ids
     truth, errors = predictions.truth, predictions.errors
     slides, middle = sample_slides(
         errors, numbers.tolist(),
@@ -124,7 +124,7 @@ def _bodies(
             "prediction as lines.",
         ))  # fmt: skip
     if truth.look.along is not None:
-        titles = {f"{name}: sample {run.pairs.samples[i]}": i for name, i in places.items()}
+        titles = {f"{name}: sample {run.pairs.ids[i]}": i for name, i in places.items()}
         pictures.append(picture(
             bodies.along(truth, predicted, titles), "along",
             f"{truth.look.along.symbol} along the boundary of the body, against x.",
@@ -162,7 +162,7 @@ def _frames(run: FinishedRun, truth: Functions, predicted: np.ndarray, i: int) -
     components = list(truth.components)
     component = f" Component {components[0]}." if len(components) > 1 else ""
     caption = (
-        f"Frames of sample {run.pairs.samples[i]}, the median: truth {truth.look.name}, prediction "
+        f"Frames of sample {run.pairs.ids[i]}, the median: truth {truth.look.name}, prediction "
         f"p and difference p − {truth.look.name}, with one colour scale.{component}"
     )
     drawn = picture(trajectories.frames(truth, predicted, i), "frames", caption)

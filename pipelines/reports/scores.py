@@ -13,10 +13,10 @@ from pipelines.reports.document import Picture, Section, Table
 from pipelines.reports.figures import picture
 from pipelines.reports.sheets import few
 from pipelines.reports.wording import points, scientific, trained_points
-from pipelines.runs.baselines import compared
+from pipelines.runs.baselines import compare_baselines
 from pipelines.runs.finished import FinishedRun
 from pipelines.runs.measures import MEASURES
-from pipelines.runs.score import Score, deviation, times_in
+from pipelines.runs.score import Score, std, times_in
 
 _BESIDE = "model and trivial predictions"
 
@@ -140,9 +140,9 @@ def _comparison(run: FinishedRun) -> tuple[tuple[str, ...], Table]:
     )
     header: tuple[str, ...] = ("prediction", "mean", "median", "worst", "spread")
     rows = []
-    for name, score in compared(run).items():
+    for name, score in compare_baselines(run).items():
         errors = defined(score.errors)
-        row = map(scientific, (mean(errors), median(errors), max(errors), deviation(errors)))
+        row = map(scientific, (mean(errors), median(errors), max(errors), std(errors)))
         rows.append((name, *row))
         if score.iou is not None and score.hausdorff is not None:
             rows[-1] += (f"{score.iou.mean():.3f}", f"{score.hausdorff.mean():.3f}")

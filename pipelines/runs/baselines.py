@@ -37,7 +37,7 @@ class Measured:
     hausdorff: np.ndarray | None = None
 
 
-def compared(run: FinishedRun) -> dict[str, Measured]:
+def compare_baselines(run: FinishedRun) -> dict[str, Measured]:
     """Errors of the model and of the baselines on the test samples, keyed by name.
 
     One baseline predicts the mean function of the training targets. If the targets are later

@@ -230,10 +230,10 @@ def read_comparison(
         evaluate_trained(folder, device, data)
     stores = [data or store_of_run(folder) for folder in folders]
     runs = [read_finished(path, url, device) for path, url in zip(folders, stores, strict=True)]
-    return compared(dict(zip(folders, runs, strict=True)))
+    return compare_runs(dict(zip(folders, runs, strict=True)))
 
 
-def compared(runs: Mapping[Path, FinishedRun]) -> Comparison:
+def compare_runs(runs: Mapping[Path, FinishedRun]) -> Comparison:
     """Compare finished runs, given as a mapping from their folders."""
     names, grouped = dict(zip(runs, labels(list(runs)), strict=True)), _grouped(runs)
     first = next(iter(runs.values()))

@@ -15,7 +15,7 @@ from operators.data import DataError, Reader, Samples, Streamed, Task, open_pair
 from operators.data.errors import ResolutionError
 from operators.data.mixed import containing
 from pdegen.recipe import load_recipe, recipe_names
-from pdegen.sampling.noise import pointwise_deviation
+from pdegen.sampling.noise import pointwise_std
 from pdegen.sampling.noise_levels import Levels
 from pdegen.schema import SchemaError
 from pdegen.store.reading import open_sealed
@@ -165,19 +165,19 @@ class Source:
             )
         return pairs.rows(slice(count))
 
-    def deviation(self, pairs: Samples) -> np.ndarray:
+    def std(self, pairs: Samples) -> np.ndarray:
         """Standard deviation σ(x) of the inputs over the training split, at the points of `pairs`.
 
         The whole split is used, so that the noise of test samples does not depend on the number of
         training samples.
         """
         train = self._whole("train", pairs.source["resolution"])
-        return pointwise_deviation(block[..., 0].numpy() for block in train.inputs)
+        return pointwise_std(block[..., 0].numpy() for block in train.inputs)
 
-    def target_deviation(self, pairs: Samples) -> np.ndarray:
+    def target_std(self, pairs: Samples) -> np.ndarray:
         """Standard deviation σ(x) of each channel of the targets over the training split."""
         train = self._whole("train", pairs.source["resolution"])
-        return pointwise_deviation(block.numpy() for block in train.targets)
+        return pointwise_std(block.numpy() for block in train.targets)
 
     def _whole(self, split: str, resolution: int | None, weighted: bool = True) -> Samples:
         """All stored samples of a split."""
@@ -245,7 +245,7 @@ class Source:
         source, masked = pairs.source, pairs.masked and purpose == "training"
         check_noise(noise, source["input"], pairs.channels[0], masked, source["url"])
         if stored := isinstance(pairs.reader, Streamed):
-            numbers = InOrder.of(noise, pairs.samples.tolist())
+            numbers = InOrder.of(noise, pairs.ids.tolist())
         else:
             numbers = InStream(noise, APART)
         noisy = pairs
@@ -253,12 +253,10 @@ class Source:
             # each sample of a stream is used once, so its noise is new anyway
             fresh = stored and purpose == "training" and noise.fresh
             noisy = noisy.with_noise(
-                NoisyInputs(
-                    noise, self.deviation(pairs), numbers, self.scale, self.assumed_level, fresh
-                )
+                NoisyInputs(noise, self.std(pairs), numbers, self.scale, self.assumed_level, fresh)
             )
         if noise.on_targets and purpose == "training":
-            targets = NoisyTargets(noise, self.target_deviation(pairs), numbers)
+            targets = NoisyTargets(noise, self.target_std(pairs), numbers)
             noisy = noisy.with_target_noise(targets)
         return noisy
 

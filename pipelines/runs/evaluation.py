@@ -40,7 +40,7 @@ from pipelines.runs.run_folder import declared_in, recorded_content, recorded_hi
 from pipelines.runs.score import Score, channel_parts
 
 
-def opened(
+def open_checkpoint(
     checkpoint: Path, store: str, device: torch.device, split: str, resolution: int | None,
     level: float | None, assumed_level: float | None = None,
     on_differences: Callable[[str], None] = lambda differences: None, content: str | None = None,
@@ -59,7 +59,7 @@ def opened(
     if absent:
         raise CheckpointError(f"{checkpoint} is of no experiment: it has no {min(absent)}")
     check_beside(checkpoint, description)
-    experiment = evaluated(description["experiment"], str(checkpoint))
+    experiment = parse_recorded(description["experiment"], str(checkpoint))
     source = Source(store, experiment, at=level, assumed_level=assumed_level, content=content)
     pairs = source.samples(split, resolution=resolution or source.stored_resolution, device=device)
     check_fit(predictor, pairs)
@@ -77,7 +77,7 @@ def check_beside(checkpoint: Path, description: Json) -> None:
     check_made_from(checkpoint, training_key(description), training_key(declared))
 
 
-def evaluated(recorded: Any, where: str) -> Experiment:
+def parse_recorded(recorded: Any, where: str) -> Experiment:
     """A recorded experiment with the default optimiser and schedule, and the loss l2.
 
     Evaluation uses none of the three, so users' files with those of the training need not be
@@ -126,7 +126,7 @@ def evaluate(
         ForeignError: If the file lies in the folder of another run.
         DataError: If the store lacks the variables, the split or the grid.
     """
-    predictor, description, pairs = opened(
+    predictor, description, pairs = open_checkpoint(
         checkpoint, store, device, split, resolution, level, assumed_level, on_differences, content
     )
     predictions: list[Tensor] = []
@@ -136,7 +136,7 @@ def evaluate(
             predictions.append(p.cpu())
 
     try:
-        score = scored(predictor.to(device), pairs, predictor.task, keep)
+        score = compute_score(predictor.to(device), pairs, predictor.task, keep)
     except ValueError as error:  # such as a grid too coarse for the modes
         raise CheckpointError(f"{checkpoint} on {store}: {error}") from error
     if keep_in is not None and predictions:
@@ -144,7 +144,7 @@ def evaluate(
     return replace(score, checkpoint=checkpoint.stem, epoch=description["epoch"], split=split)
 
 
-def scored(
+def compute_score(
     predictor: nn.Module,
     pairs: Samples,
     task: Task,
@@ -172,7 +172,7 @@ def scored(
     means = {kind: measured.pop(f"of {kind}").nanmean(dim=0).tolist() for kind in parts}
     return Score(
         checkpoint="", epoch=0, split="test", resolution=pairs.source["resolution"],
-        samples=tuple(pairs.samples.tolist()), errors=tuple(errors.tolist()), seconds=seconds,
+        samples=tuple(pairs.ids.tolist()), errors=tuple(errors.tolist()), seconds=seconds,
         measures={name: tuple(values.tolist()) for name, values in measured.items()},
         **{
             kind: {name: v for name, v in zip(names, means[kind], strict=True) if not isnan(v)}
@@ -187,7 +187,7 @@ def trivial_scores(source: Source, folder: Path, device: torch.device) -> list[S
     pairs = source.samples("test", device=device)
     mean = kept_mean(folder, source).to(device)
     return [
-        replace(scored(predictor, pairs, source.task), checkpoint=name)
+        replace(compute_score(predictor, pairs, source.task), checkpoint=name)
         for name, predictor in trivial(experiment, open_sealed(store), pairs, mean).items()
     ]
 

@@ -24,7 +24,7 @@ class NoisyInputs:
 
     Args:
         noise: Kind, level and seed of the noise.
-        deviation: Standard deviation σ(x) of the inputs over the training split.
+        std: Standard deviation σ(x) of the inputs over the training split.
         numbers: Function from sample numbers to the numbers that select the random noise of each
             sample.
         scale: Range of noise levels, if the level is an input of the operator; otherwise None.
@@ -33,7 +33,7 @@ class NoisyInputs:
     """
 
     noise: InputNoise
-    deviation: np.ndarray
+    std: np.ndarray
     numbers: Numbers
     scale: Levels | None = None
     assumed_level: float | None = None
@@ -48,7 +48,7 @@ class NoisyInputs:
         noise, model, numbers = self.noise, self.noise.build(), self.numbers(samples)
         draw = 0 if epoch is None or not self.fresh else epoch + 1
         levels = None if noise.levels is None else noise.levels.drawn(noise.seed, numbers, draw)
-        noisy = model.add(a[..., 0], noise.seed, numbers, self.deviation, draw, levels)[..., None]
+        noisy = model.add(a[..., 0], noise.seed, numbers, self.std, draw, levels)[..., None]
         if self.scale is None:
             return noisy
         true = model.level if levels is None else levels
@@ -65,14 +65,14 @@ class NoisyTargets:
 
     Args:
         noise: Kind, level and seed of the noise.
-        deviation: Standard deviation σ(x) of each channel of the targets over the training split,
+        std: Standard deviation σ(x) of each channel of the targets over the training split,
             shape (*grid, c).
         numbers: Function from sample numbers to the numbers that select the random noise of each
             sample.
     """
 
     noise: InputNoise
-    deviation: np.ndarray
+    std: np.ndarray
     numbers: Numbers
     channels = 0
     fresh = False
@@ -81,8 +81,8 @@ class NoisyTargets:
         model, numbers, noisy = self.noise.build(), self.numbers(samples), np.empty_like(u)
         for channel in range(u.shape[-1]):
             seed = hashed(self.noise.seed, f"targets {channel}", 0)
-            deviation = self.deviation[..., channel]
-            noisy[..., channel] = model.add(u[..., channel], seed, numbers, deviation)
+            std = self.std[..., channel]
+            noisy[..., channel] = model.add(u[..., channel], seed, numbers, std)
         return noisy
 
 

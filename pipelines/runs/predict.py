@@ -33,7 +33,7 @@ from pdegen.ownership import is_url, note_all
 from pdegen.schema import SchemaError
 from pdegen.store.arrays import Json
 from pipelines.runs.data import Source
-from pipelines.runs.evaluation import check_beside, evaluated, opened, provenance
+from pipelines.runs.evaluation import check_beside, open_checkpoint, parse_recorded, provenance
 from pipelines.runs.folder import RunError, check_folder
 from pipelines.runs.guaranteed import Guaranteed
 
@@ -87,7 +87,7 @@ def predict(
     """
     _check(out, overwrite)
     checkpoint = checkpoint_file(checkpoint)
-    predictor, description, pairs = opened(
+    predictor, description, pairs = open_checkpoint(
         checkpoint, store, device, split, resolution, level, assumed_level, on_differences
     )
     guaranteed = Guaranteed.of(pairs) if bound else None
@@ -110,7 +110,7 @@ def predict(
     places = torch.cat(points).numpy() if points else pairs.target_points.cpu().numpy()
     target = str(pairs.source["target"])
     channels = pairs.target_channels or (Channel(target),) * values.shape[-1]
-    dataset = _dataset(pairs.domain, pairs.samples, channels, values, places).assign_attrs(
+    dataset = _dataset(pairs.domain, pairs.ids, channels, values, places).assign_attrs(
         split=split,
         source=pairs.source,
         **_attributes(checkpoint, description, device),
@@ -156,7 +156,7 @@ def predict_file(
     checkpoint = checkpoint_file(checkpoint)
     model = load_model(checkpoint, device)
     check_beside(checkpoint, dict(model.description))
-    experiment = evaluated(model.description.get("experiment"), str(checkpoint))
+    experiment = parse_recorded(model.description.get("experiment"), str(checkpoint))
     name, values = _inputs(file, input, experiment.data.input)
     operator = model.predictor.operator
     if values.ndim == operator.dim + 1 and operator.in_channels == 1:
@@ -256,7 +256,7 @@ def _noise_attributes(
     description: Json, store: str, level: float | None, assumed_level: float | None
 ) -> Json:
     """Attributes that record the noise on the inputs, and the assumed level if one was given."""
-    experiment = evaluated(description["experiment"], store)
+    experiment = parse_recorded(description["experiment"], store)
     noise = Source(store, experiment, at=level, assumed_level=assumed_level).noise
     attributes: Json = {}
     if noise is not None and noise.on_inputs:

@@ -45,7 +45,7 @@ def kept_predictions(
         "checkpoint": checkpoint.stem,
         "weights": weights_of(checkpoint),
         "data": json.dumps({k: v for k, v in pairs.source.items() if k != "url"}, sort_keys=True),
-        "samples": hashlib.sha256(pairs.samples.tobytes()).hexdigest(),
+        "samples": hashlib.sha256(pairs.ids.tobytes()).hexdigest(),
         **({"noise": noise} if noise else {}),
     }
     return _kept(folder / PREDICTIONS, identity, predict)

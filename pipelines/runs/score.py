@@ -61,7 +61,7 @@ class Score:
 
     @property
     def std(self) -> float:
-        return over_defined(deviation, self.errors)
+        return over_defined(std, self.errors)
 
     @property
     def left_out(self) -> list[int]:
@@ -138,7 +138,7 @@ def _median(errors: list[float]) -> float:
     return float(np.median(errors))
 
 
-def deviation(errors: list[float]) -> float:
+def std(errors: list[float]) -> float:
     """Standard deviation of errors; infinite if an error is infinite."""
     return float(np.std(errors)) if np.isfinite(errors).all() else math.inf
 

@@ -42,8 +42,8 @@ class TailDraw:
     seed: int
 
     def __call__(self, predictor: Predictor, epoch: int) -> Drawn:
-        total = len(self.candidates.samples)
-        numbers = torch.from_numpy(self.candidates.samples + epoch * total)
+        total = len(self.candidates.ids)
+        numbers = torch.from_numpy(self.candidates.ids + epoch * total)
         if epoch == 0:
             return Drawn(numbers[: self.count], torch.full((self.count,), self.count / total))
         candidates = self.candidates.with_reader(samples=numbers.numpy())
@@ -75,6 +75,6 @@ def tail_draw(experiment: Experiment, pairs: Samples, processes: int) -> TailDra
     if processes > 1:
         raise SchemaError(f"{key} is for training in one process, got {processes}")
     count = len(pairs.reader)
-    numbers = pairs.samples[0] + np.arange(stream.candidates * count)
+    numbers = pairs.ids[0] + np.arange(stream.candidates * count)
     candidates = pairs.with_reader(recipe=stream.load_coarse(), samples=numbers, target_noise=None)
     return TailDraw(candidates, count, training.seed)

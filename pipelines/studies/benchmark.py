@@ -23,7 +23,7 @@ from pipelines.config.shipped import slug
 from pipelines.runs.baselines import TRIVIAL, label_error
 from pipelines.runs.checks import check_training
 from pipelines.runs.data import Source
-from pipelines.runs.evaluation import evaluate_run, provenance, scored, trivial_scores
+from pipelines.runs.evaluation import compute_score, evaluate_run, provenance, trivial_scores
 from pipelines.runs.folder import FolderClaim, RunError
 from pipelines.runs.measures import measures_of
 from pipelines.runs.predictions import experiment_key
@@ -361,7 +361,7 @@ def _evaluate(row: Row, training: StudyTraining, measure: str, device: torch.dev
     for resolution in (n for n in experiment.resolutions if n != grid):
         pairs = source.samples("test", resolution=resolution, device=device)
         try:
-            score = scored(predictor, pairs, source.task)
+            score = compute_score(predictor, pairs, source.task)
             row.means[resolution] = over_defined(mean, score.measured(measure))
         except ValueError as error:  # for example a fixed grid of sensors
             row.refused[resolution] = str(error).splitlines()[0]

@@ -71,7 +71,7 @@ def doubled(
 
 
 @contextmanager
-def counted(folder: Path, begun: bool, device: torch.device) -> Iterator[None]:
+def count_time(folder: Path, begun: bool, device: torch.device) -> Iterator[None]:
     """Add the seconds of a training to those recorded in its folder, also if it is interrupted.
 
     They are processor time on a CPU and wall time on a GPU.
@@ -92,7 +92,8 @@ def counted(folder: Path, begun: bool, device: torch.device) -> Iterator[None]:
 
 
 def seconds(folder: Path) -> float:
-    """Seconds of a training, recorded by `counted`; 0 if there is no record, or that of another."""
+    """Seconds of a training, recorded by `count_time`; 0 if there is no record, or one of another
+    training."""
     try:
         content = read_json(folder / _FILE)
         check_made_from(folder / _FILE, content.get(MADE_FROM), training_key(declared_in(folder)))

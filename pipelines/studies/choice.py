@@ -13,7 +13,7 @@ from pipelines.config.entries import Budget
 from pipelines.config.shipped import slug
 from pipelines.runs.evaluation import trivial_validation_error
 from pipelines.runs.run_folder import recorded_history
-from pipelines.studies.budget import Ended, counted, doubled, seconds
+from pipelines.studies.budget import Ended, count_time, doubled, seconds
 from pipelines.studies.runner import Execution
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def _budgeted(
         history = training.finished()
         if history is None:
             training.check_folder()
-            with counted(training.folder, training.begun, how.device):
+            with count_time(training.folder, training.begun, how.device):
                 history = training.run(how)
         spent = seconds(training.folder) or sum(epoch.seconds for epoch in history)
         return min(epoch.score for epoch in history), spent

@@ -94,11 +94,11 @@ class Observed:
     """
 
     values: Float[np.ndarray, " samples *data"]
-    deviation: Float[np.ndarray, " samples *data"]
+    std: Float[np.ndarray, " samples *data"]
 
     @property
     def first(self) -> Observed:
-        return Observed(self.values[:1], self.deviation[:1])
+        return Observed(self.values[:1], self.std[:1])
 
 
 @dataclass(frozen=True)
@@ -221,24 +221,22 @@ class Inversions:
         """
         setting, model = self.setting, noise.build()
         values = pairs.a[:samples, ..., 0].double().numpy()
-        spread = self.source.deviation(pairs)
-        deviation = assumed_level * np.stack(
-            [model.equivalent(d, setting.u, spread) for d in values]
-        )
+        spread = self.source.std(pairs)
+        std = assumed_level * np.stack([model.equivalent(d, setting.u, spread) for d in values])
         if setting.sensors is None:
-            return Observed(values, deviation)
-        return Observed(values[:, setting.sensors], deviation[:, setting.sensors])
+            return Observed(values, std)
+        return Observed(values[:, setting.sensors], std[:, setting.sensors])
 
     def invert(self, name: str, weight: float, data: Observed) -> Inverted:
         inversion = self.methods[name].with_weight(weight)
-        return _timed(inversion, data.values, data.deviation)
+        return _timed(inversion, data.values, data.std)
 
     def correct(self, data: Observed, answers: np.ndarray) -> Inverted:
         """Estimates by the method `corrector`, which starts from the predictions of a model."""
         assert self.corrector is not None
         correction = self.methods[self.corrector].correction
         assert correction is not None
-        return _timed(correction, data.values, data.deviation, answers)
+        return _timed(correction, data.values, data.std, answers)
 
     def choice(
         self, name: str, data: Observed, known: Float[np.ndarray, " samples *m"]
@@ -280,12 +278,12 @@ class Inversions:
         The solver of the recipe computes u(a). The result is None if there is no noise, or if the
         equation states no map to the data.
         """
-        if self._forward is None or not np.all(data.deviation > 0):
+        if self._forward is None or not np.all(data.std > 0):
             return None
         solved = np.stack([self._forward(a) for a in fields])
         if self.setting.sensors is not None:
             solved = solved[:, self.setting.sensors]
-        squares = ((data.values - solved) / data.deviation) ** 2
+        squares = ((data.values - solved) / data.std) ** 2
         return np.sqrt(squares.reshape(len(fields), -1).mean(axis=1))
 
     @property

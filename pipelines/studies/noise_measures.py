@@ -73,7 +73,7 @@ class Reconstructed:
     @property
     def _stating(self) -> bool:
         """Whether every estimate has a standard deviation."""
-        return all(estimate.deviation is not None for estimate in self.estimates)
+        return all(estimate.std is not None for estimate in self.estimates)
 
     @property
     def covered(self) -> Scores | None:
@@ -82,7 +82,7 @@ class Reconstructed:
         if self.values is not None or self.cells is None or not self._stating:
             return self.each_stated(covered)
         off = abs(self.cells - np.stack([estimate.a for estimate in self.estimates]))
-        spread = np.stack([np.asarray(estimate.deviation) for estimate in self.estimates])
+        spread = np.stack([np.asarray(estimate.std) for estimate in self.estimates])
         return np.mean(off <= HALF * spread, axis=tuple(range(1, off.ndim)))
 
     def by_norm(self, order: int) -> Scores:

@@ -173,7 +173,7 @@ def _seconds(recipe: Recipe) -> float:
 def _distance(source: Source, labels: Samples, recipe: Recipe, measure: str) -> float:
     """Mean error of the solutions of a coarse recipe, relative to the labels of the same
     samples."""
-    count = 1 + int(labels.samples.max())  # includes samples that the store skipped
+    count = 1 + int(labels.ids.max())  # includes samples that the store skipped
     sizes = {"splits.train": count, "splits.validation": 1, "splits.test": 1}
     few = recipe.with_overrides({"samples": count + 2, "shard": count + 2, **sizes})
     with tempfile.TemporaryDirectory() as folder:
@@ -184,8 +184,8 @@ def _distance(source: Source, labels: Samples, recipe: Recipe, measure: str) -> 
         )
         coarse_source = Source(url, experiment.model_copy(update={"data": data}))
         coarse = coarse_source.samples("train", noise=None).rows(slice(count)).resident()
-    coarse, count = _rows(coarse, np.isin(coarse.samples, labels.samples)), len(labels)
-    assert coarse.samples.tolist() == labels.samples.tolist()
+    coarse, count = _rows(coarse, np.isin(coarse.ids, labels.ids)), len(labels)
+    assert coarse.ids.tolist() == labels.ids.tolist()
     errors = list[float]()
     for order in (1, 3):  # keep the better: linear for kinks and shocks, cubic for smooth fields
         p = torch.from_numpy(np.stack([_at_labels(coarse, labels, i, order) for i in range(count)]))

@@ -46,7 +46,7 @@ def test_the_tangent_leaves_a_remainder_of_order_two_and_has_its_adjoint():
 def test_the_first_frame_gives_the_most_likely_start_and_its_spread():
     sigma = 0.3
     last = INVERT.after(W0[0] + sigma * NOISE[0, 0], sigma)
-    prior = INVERT._waves(FIELD.wave_vectors, FIELD.mode_deviations)
+    prior = INVERT._waves(FIELD.wave_vectors, FIELD.mode_stds)
     covariance = prior @ prior.T
     gain = covariance @ np.linalg.inv(covariance + sigma**2 * np.eye(256))
     np.testing.assert_allclose(last.mean, gain @ (W0[0] + sigma * NOISE[0, 0]).ravel(), atol=1e-9)

@@ -44,22 +44,22 @@ def test_the_viscosity_from_both_ends_is_recovered_without_noise():
     data = ColeHopf(GRID, truth)(U0[0], TIME)[::4]
     found = invert.from_both(U0[0], data, np.zeros(POINTS))
     assert found.log == pytest.approx(np.log(truth), abs=1e-6)
-    assert found.deviation < 1e-5
+    assert found.std < 1e-5
 
 
 def test_the_viscosity_from_both_ends_is_as_sure_as_it_says():
     invert, z = ViscosityInversion(NU, 0.5, TIME, POINTS), []
-    deviations = []
+    stds = []
     for i in range(40):
         found = invert.from_both(U0[i], U[i] + 0.05 * SIZE * NOISE[i], 0.05 * SIZE)
-        z.append((found.log - np.log(NU)) / found.deviation)
-        deviations.append(found.deviation)
+        z.append((found.log - np.log(NU)) / found.std)
+        stds.append(found.std)
     assert np.std(z) == pytest.approx(1, abs=0.25)  # a deviation of 0.11
-    assert np.mean(deviations) < 0.05  # 0.5 before the data
+    assert np.mean(stds) < 0.05  # 0.5 before the data
 
 
 def test_the_viscosity_from_the_solution_alone_is_told_from_others():
-    invert, off, deviations = ViscosityInversion(NU, 0.5, TIME, 32), [], []
+    invert, off, stds = ViscosityInversion(NU, 0.5, TIME, 32), [], []
     for i, z in enumerate((-1.0, 1.5)):
         truth = NU * float(np.exp(0.5 * z))
         data = ColeHopf(GRID, truth, 1e-6)(U0[i], TIME)[::8]
@@ -67,13 +67,13 @@ def test_the_viscosity_from_the_solution_alone_is_told_from_others():
             FIELD, data + 0.01 * SIZE[::2] * NOISE[i, ::2], 0.01 * SIZE[::2]
         )
         off.append(found.log - np.log(truth))
-        deviations.append(found.deviation)
+        stds.append(found.std)
     assert np.sqrt(np.mean(np.square(off))) < 0.25  # 0.5 before the data
-    assert 0.02 < np.mean(deviations) < 0.25
-    assert np.abs(np.divide(off, deviations)).max() < 3
+    assert 0.02 < np.mean(stds) < 0.25
+    assert np.abs(np.divide(off, stds)).max() < 3
 
 
 def test_data_that_are_all_noise_leave_the_law_of_the_viscosity():
     found = ViscosityInversion(NU, 0.5, TIME, 16).from_solution(FIELD, U[0, ::4], 100 * SIZE[::4])
     assert found.log == pytest.approx(np.log(NU), abs=1e-2)
-    assert found.deviation == pytest.approx(0.5, rel=0.03)  # what is beyond 3 deviations is cut
+    assert found.std == pytest.approx(0.5, rel=0.03)  # what is beyond 3 deviations is cut

@@ -13,12 +13,12 @@ from torch import Tensor, nn
 Module = TypeVar("Module", bound=nn.Module)
 
 
-def shaken(module: Module, deviation: float = 0.2) -> Module:
+def shaken(module: Module, std: float = 0.2) -> Module:
     """The model in float64, with weights and statistics of order one, so that every term counts."""
     torch.manual_seed(1)
     with torch.no_grad():
         for parameter in module.parameters():
-            parameter.add_(deviation * torch.randn_like(parameter))
+            parameter.add_(std * torch.randn_like(parameter))
         for name, buffer in module.named_buffers():
             if "running" in name:
                 buffer.add_(torch.rand_like(buffer))

@@ -78,7 +78,7 @@ def one_by_one(pairs, count=None):
             a=pairs.a[i : i + 1, keep],
             u=pairs.u[i : i + 1, keep],
             per_sample=per_sample,
-            samples=pairs.samples[i : i + 1],
+            samples=pairs.ids[i : i + 1],
         )
         yield replace(alone, domain=Cloud((n,), 2))
 

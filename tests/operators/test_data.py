@@ -22,7 +22,7 @@ def test_pairs_are_the_stored_values_batch_first_channels_last(store):
     assert np.array_equal(pairs.u[:, :, 0], u[:32])
     assert np.array_equal(pairs.x[:, 0], x.astype(np.float32))
     assert pairs.grid == "periodic"
-    assert pairs.samples.tolist() == list(range(32))
+    assert pairs.ids.tolist() == list(range(32))
 
 
 def test_a_coarser_resolution_takes_points_of_the_store(store):
@@ -222,5 +222,5 @@ def test_samples_that_are_chosen_keep_their_own_fresh_noise(darcy_store, rows):
     pairs = read_pairs(darcy_store, "train", 5).resident()
     (batch,) = pairs.with_noise(Numbered()).rows(rows).batches(0, 1, 4)
     numbers = batch.a[:, 0, 0, 0].long() - 100
-    assert sorted(numbers.tolist()) == sorted(pairs.samples[rows].tolist())
-    assert torch.equal(batch.u, pairs.u[numbers - int(pairs.samples[0])])
+    assert sorted(numbers.tolist()) == sorted(pairs.ids[rows].tolist())
+    assert torch.equal(batch.u, pairs.u[numbers - int(pairs.ids[0])])

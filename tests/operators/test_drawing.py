@@ -46,8 +46,8 @@ def test_candidates_are_drawn_with_their_probabilities_and_none_twice():
         rows = systematic(probabilities, random)
         assert len(set(rows.tolist())) == len(rows) == 8
         counts[rows] += 1
-    deviation = (probabilities * (1 - probabilities) / DRAWS).sqrt()
-    assert bool(((counts / DRAWS - probabilities).abs() <= 5 * deviation + 1e-9).all())
+    std = (probabilities * (1 - probabilities) / DRAWS).sqrt()
+    assert bool(((counts / DRAWS - probabilities).abs() <= 5 * std + 1e-9).all())
 
 
 def test_means_with_inverse_probabilities_are_unbiased():

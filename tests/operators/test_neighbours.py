@@ -113,8 +113,8 @@ def test_a_draw_is_uniform():
     index = supernodes(torch.rand(4000, 10, 2), 3, True).index
     counts = torch.zeros(4000, 10).scatter_add(1, index, torch.ones(4000, 3))
     assert int(counts.max()) == 1
-    deviation = math.sqrt(0.3 * 0.7 / 4000)
-    assert float((counts.mean(0) - 0.3).abs().max()) < 4 * deviation
+    std = math.sqrt(0.3 * 0.7 / 4000)
+    assert float((counts.mean(0) - 0.3).abs().max()) < 4 * std
     pairs = (counts.T @ counts / 4000).fill_diagonal_(6 / 90)
     assert float((pairs - 6 / 90).abs().max()) < 5 * math.sqrt(6 / 90 / 4000)
 

@@ -162,7 +162,7 @@ def test_resident_samples_come_in_the_order_of_one_permutation(url):
 def test_skipped_samples_are_in_no_split(gaps):
     pairs, resident = streamed(gaps), read_pairs(gaps, "train")
     kept = [i for i in range(43) if i not in LOST]
-    assert pairs.samples.tolist() == resident.samples.tolist() == kept
+    assert pairs.ids.tolist() == resident.ids.tolist() == kept
     assert len(pairs) == len(resident) == 36
     assert sorted(flat(seen(pairs.batches(0, 0, 1)))) == kept
     assert sorted(flat(seen(resident.batches(0, 0, 1)))) == kept

@@ -30,8 +30,8 @@ def features(sources, queries, near):
         values = torch.linalg.eigvalsh(centred.T @ centred / len(p)).flip(0)
         first = torch.stack([torch.tensor(len(p)).to(d), d.mean(), d.var(correction=0)])
         row[:] = torch.cat([first, p.mean(0) - q, values])
-    deviation = rows.std(dim=0)
-    return (rows - rows.mean(0)) / torch.where(deviation < 1e-6, 1, deviation)
+    std = rows.std(dim=0)
+    return (rows - rows.mean(0)) / torch.where(std < 1e-6, 1, std)
 
 
 class PlainGAOT:

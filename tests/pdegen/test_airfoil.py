@@ -20,7 +20,7 @@ from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
 from tests.oracles import ringleb
 from tests.pdegen import small
-from tests.pdegen.test_law import findings
+from tests.pdegen.test_checks import findings
 from tests.stores import interrupted, objects_of
 
 NACA_0012 = np.zeros(8)
@@ -260,7 +260,7 @@ def quick():
 
 def test_sound_samples_follow_the_law_and_are_functions_of_their_numbers(quick):
     problem, values = quick
-    assert findings(problem.law(), values) == []
+    assert findings(problem.checks(), values) == []
     recomputed = problem.compute(0, range(1, 2))
     assert all(np.array_equal(recomputed[name], values[name][1:]) for name in values)
 
@@ -358,13 +358,13 @@ CHANGES = {
 def test_changed_stores_are_noticed(quick, change):
     problem, values = quick
     changed, fault = CHANGES[change]
-    report = findings(problem.law(), {**values, **changed(values)})
+    report = findings(problem.checks(), {**values, **changed(values)})
     assert fault in {finding.variable for finding in report}
 
 
 def test_designs_of_another_size_are_noticed():
     problem = load_recipe("airfoil-quick").problem
-    law = problem.law().checks[0]
+    law = problem.checks().each[0]
     law.add(np.arange(200), {"design": 1.1 * DESIGNS})
     assert any("outside (0, 1)" in finding.message for finding in law.findings())
 

@@ -27,7 +27,7 @@ NINETY = 1.645  # of a deviation: holds 90 % of a normal variable
 
 
 def initial_values(level, count=40, method=None):
-    method = method or InitialValueInversion.of_law(FIELD, NU, TIME, POINTS)
+    method = method or InitialValueInversion.of_distribution(FIELD, NU, TIME, POINTS)
     return [method(U[i] + level * SIZE * NOISE[i], level * SIZE) for i in range(count)]
 
 
@@ -118,7 +118,7 @@ def test_modes_are_those_of_the_law():
     few = replace(FIELD, modes=10)
     pairs = NormalStream(0).pairs(3, 10)
     xi = np.stack([pairs.real, -pairs.imag], axis=-1).ravel()
-    modes = CircleModes(few.mode_deviations, GRID)
+    modes = CircleModes(few.mode_stds, GRID)
     np.testing.assert_allclose(modes.field_of(xi), few(GRID, 0, [3])[0], atol=1e-13)
     v = NOISE[0].repeat(4)
     assert modes.field_of(xi) @ v == pytest.approx(modes.transposed(v) @ xi)
@@ -144,9 +144,7 @@ def test_without_noise_the_modes_that_heat_leaves_are_recovered():
 
 def test_intervals_hold_the_truth_as_often_as_they_say():
     found, truth = initial_values(0.05), U0[:, :: 256 // POINTS]
-    inside = [
-        np.abs(one.u0 - u0) <= NINETY * one.deviation for one, u0 in zip(found, truth, strict=True)
-    ]
+    inside = [np.abs(one.u0 - u0) <= NINETY * one.std for one, u0 in zip(found, truth, strict=True)]
     # 40 samples of some ten independent values: a deviation of 0.015
     assert np.mean(inside) == pytest.approx(0.9, abs=0.04)
     misfit = np.mean([one.estimate.misfit for one in found])
@@ -178,7 +176,7 @@ def test_the_study_is_offered_methods_with_weights():
     assert set(methods) == {"maximum a posteriori", "Tikhonov"}
     data = U[0] + 0.05 * SIZE * NOISE[0]
     found = methods["maximum a posteriori"].with_weight(1.0)(data, 0.05 * SIZE)
-    expected = InitialValueInversion.of_law(
+    expected = InitialValueInversion.of_distribution(
         problem.initial.build(), problem.viscosity, problem.times[0], POINTS
     )(data, 0.05 * SIZE)
     np.testing.assert_array_equal(found.a, expected.u0)
@@ -197,8 +195,8 @@ def test_data_are_those_of_the_points_that_have_a_sensor(name):
     method = inversions(
         InverseProblem(PeriodicGrid(POINTS).x, U0[:, ::4], U, seen), FIELD, NU, TIME
     )[name]
-    data, deviation = U[0] + 0.01 * SIZE * NOISE[0], 0.01 * SIZE
-    found = method.with_weight(method.weights[0])(data[seen], deviation[seen]).a
+    data, std = U[0] + 0.01 * SIZE * NOISE[0], 0.01 * SIZE
+    found = method.with_weight(method.weights[0])(data[seen], std[seen]).a
     truth = U0[0, ::4]
     assert found.shape == truth.shape
     assert np.linalg.norm(found - truth) < 0.4 * np.linalg.norm(truth)

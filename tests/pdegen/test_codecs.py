@@ -49,7 +49,7 @@ def test_a_flipped_byte_is_found_by_every_reader(coded: Store, tmp_path: Path) -
         open_pairs(store.url, "train").resident()
     with pytest.raises(StoreError, match="damaged"):
         store.values("u", range(store.samples))
-    assert [fault.shard for fault in verify(store.url, law=False).faults] == [1]
+    assert [fault.shard for fault in verify(store.url, check_values=False).faults] == [1]
     repair(store.url)
     assert path.read_bytes() == (Path(coded.url) / store.key("u", 1)).read_bytes()
 

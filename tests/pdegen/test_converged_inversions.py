@@ -40,7 +40,7 @@ def log_normal():
 def waves():
     xi = np.random.default_rng(1).standard_normal((20, 24))
     grid = PeriodicGrid(8 * POINTS)
-    u0 = CircleModes(CIRCLE.mode_deviations, grid).field_of(xi)
+    u0 = CircleModes(CIRCLE.mode_stds, grid).field_of(xi)
     u = ColeHopf(grid, NU)(u0, TIME)[:, ::8]
     return u0[:, ::8], u
 
@@ -110,9 +110,9 @@ def estimates(problem, name, level=LEVEL):
     a, u = PROBLEMS[problem][0]()
     method = offered(problem, a[:-TESTED], u[:-TESTED])[name]
     weight = method.weights[len(method.weights) // 2]
-    invert, deviation = method.with_weight(weight), level * u.std(axis=0)
+    invert, std = method.with_weight(weight), level * u.std(axis=0)
     noise = np.random.default_rng(3).standard_normal(u[-TESTED:].shape)
-    found = [invert(d, deviation) for d in u[-TESTED:] + deviation * noise]
+    found = [invert(d, std) for d in u[-TESTED:] + std * noise]
     errors = [np.linalg.norm(e.a - t) / np.linalg.norm(t)
               for e, t in zip(found, a[-TESTED:], strict=True)]  # fmt: skip
     return found, float(np.mean(errors))

@@ -156,7 +156,7 @@ def test_devices_it_cannot_use_are_refused_before_anything_is_written(small, tmp
 
 
 def test_a_failed_solve_names_the_sample(small, monkeypatch):
-    def fail(self, a, f=1.0, walls=0.0):
+    def fail(self, a, f=1.0, boundary_value=0.0):
         raise SolveError(1, "the residual is 1e-3")
 
     monkeypatch.setattr(FiniteVolume, "solve", fail)

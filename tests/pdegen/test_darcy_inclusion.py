@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pdegen.domains import CellGrid
-from pdegen.equations.darcy_inclusion.law import finite_volumes
+from pdegen.equations.darcy_inclusion.checks import finite_volumes
 from pdegen.equations.darcy_inclusion.shape import RandomInclusion
 from pdegen.equations.darcy_inclusion.solver import Disc, FittedElement
 from pdegen.equations.darcy_inclusion.triangles import CurvedTriangles, shapes
@@ -16,7 +16,7 @@ from pdegen.numerics.fenicsx import client
 from pdegen.recipe import load_recipe
 from pdegen.sampling.void import RandomVoid
 from pdegen.schema import SchemaError
-from tests.pdegen.test_law import findings
+from tests.pdegen.test_checks import findings
 
 INSIDE, OUTSIDE, RADIUS = 12.0, 3.0, 0.3
 DISC = RandomInclusion(RandomVoid(RADIUS, 0.0, 1.0, 3.0, 1), 0.0)
@@ -86,11 +86,11 @@ def test_stated_errors_are_those_to_a_much_finer_mesh():
 def test_wrong_samples_break_the_law():
     problem = load_recipe("darcy-inclusion-quick").problem
     sound = problem.compute(0, range(16))
-    assert findings(problem.law(), sound) == []
+    assert findings(problem.checks(), sound) == []
     moved = {**sound, "u": np.roll(sound["u"], 2, axis=1)}
-    assert any("finite volumes" in str(found) for found in findings(problem.law(), moved))
-    assert findings(problem.law(), {**sound, "a": sound["a"][::-1]}) != []
-    assert findings(problem.law(), {**sound, "centre": sound["centre"] + 1e-6}) != []
+    assert any("finite volumes" in str(found) for found in findings(problem.checks(), moved))
+    assert findings(problem.checks(), {**sound, "a": sound["a"][::-1]}) != []
+    assert findings(problem.checks(), {**sound, "centre": sound["centre"] + 1e-6}) != []
 
 
 def test_quadratic_functions_on_curved_triangles_are_found_at_the_centres():

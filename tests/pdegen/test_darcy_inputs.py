@@ -17,7 +17,7 @@ from pdegen.generation.repair import repair
 from pdegen.numerics.errors import SolveError
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
-from tests.pdegen.test_law import findings
+from tests.pdegen.test_checks import findings
 from tests.stores import faults, objects_of
 
 SMALL = {"samples": 14, "shard": 6, "resolution": 15, "problem.field.modes": 20}
@@ -164,7 +164,7 @@ def many(case):
 
 
 def test_samples_follow_the_law(case, many):
-    assert findings(CASES[case].problem.law_of_store(), many) == []
+    assert findings(CASES[case].problem.checks_of_store(), many) == []
 
 
 def scaled(name, factor):
@@ -196,7 +196,7 @@ def rolled(name):
 def test_wrong_values_are_found(name, change, variable):
     problem = CASES[name].problem
     values = change(problem.compute(0, range(60)))
-    assert variable in {finding.variable for finding in findings(problem.law_of_store(), values)}
+    assert variable in {finding.variable for finding in findings(problem.checks_of_store(), values)}
 
 
 # stores

@@ -12,7 +12,7 @@ from pdegen.generation.derived import NoiseJob, add_noise, at_levels
 from pdegen.generation.generate import generate
 from pdegen.generation.verify import verify
 from pdegen.recipe import load_recipe
-from pdegen.sampling.noise import SensorNoise, pointwise_deviation
+from pdegen.sampling.noise import SensorNoise, pointwise_std
 from pdegen.sampling.noise_kinds import Noise
 from pdegen.schema import SchemaError
 from pdegen.store.checking import missing
@@ -113,11 +113,11 @@ def test_each_split_is_the_model_applied_to_the_parent(request, tmp_path, source
     assert found.shape == (len(u), 3, *u.shape[1:])
     assert found.dtype == u.dtype == np.float32
     splits = parent.raw_attributes["splits"]
-    deviation = pointwise_deviation([u[slice(*splits["train"])]])
-    assert (store.values("deviation") == deviation).all()
+    std = pointwise_std([u[slice(*splits["train"])]])
+    assert (store.values("deviation") == std).all()
     for start, stop in splits.values():
         for k, noise in enumerate(noises):
-            expected = noise.build()(u[start:stop], noise.seed, range(start, stop), deviation)
+            expected = noise.build()(u[start:stop], noise.seed, range(start, stop), std)
             np.testing.assert_array_equal(found[start:stop, k], expected)
 
 
@@ -313,7 +313,7 @@ def test_a_changed_parent_is_not_resumed(refused, parent, tmp_path):
     values = {name: np.asarray(parent.values(name)[7:]) for name in parent.variables}
     write_shard(parent, 1, {**values, "u": 2 * values["u"]})
     seal(parent)
-    assert verify(parent.url, law=False).faults == []
+    assert verify(parent.url, check_values=False).faults == []
     refused("parent.zarr has changed since", parent.url, url=url, resume=True)
 
 

@@ -14,7 +14,7 @@ from pdegen.numerics.errors import SolveError
 from pdegen.recipe import load_recipe
 from pdegen.sampling.void import RandomVoid
 from tests.pdegen import small
-from tests.pdegen.test_law import findings
+from tests.pdegen.test_checks import findings
 from tests.validation.elasticity import errors
 
 VOID = RandomVoid(least=0.2, span=0.2, sigma=16.0, tau=3.0, modes=5)
@@ -309,7 +309,7 @@ def test_a_point_inside_the_void_is_refused(monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(RandomVoid, "depth", lambda *_: np.full((1, 432), -1.0))
         values = problem.compute(0, range(1))
-    assert any("inside the void" in str(finding) for finding in findings(problem.law(), values))
+    assert any("inside the void" in str(finding) for finding in findings(problem.checks(), values))
 
 
 def test_a_stress_with_too_large_an_error_is_a_named_sample():
@@ -356,7 +356,7 @@ CHANGES = {
 def test_the_law_notices(quick, change):
     problem, values = quick
     name, changed = CHANGES[change]
-    report = findings(problem.law(), {**values, name: changed(values[name])})
+    report = findings(problem.checks(), {**values, name: changed(values[name])})
     assert {"x" if name == "y" else name} & {finding.variable for finding in report}
 
 
@@ -366,9 +366,9 @@ def test_the_law_of_a_finer_solution_notices_other_ones(resolution, recovered):
     changes = {"problem.resolution": resolution, "refinement": 4, **recovered}
     recipe = load_recipe("elasticity-quick").with_overrides(changes)
     values = recipe.problem.compute(0, range(6))
-    assert findings(recipe.problem.law(), values) == []
+    assert findings(recipe.problem.checks(), values) == []
     twice = {**values, "u": values["u"] * 2, "displacement": values["displacement"] * 2}
-    assert findings(recipe.problem.law(), twice)
+    assert findings(recipe.problem.checks(), twice)
 
 
 @pytest.mark.parametrize("refinement", [1, 2])

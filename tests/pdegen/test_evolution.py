@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from pdegen.checks.check import StoreChecks
 from pdegen.checks.evolution import Evolution, EvolutionCheck
-from pdegen.checks.law import Law
 from pdegen.domains import PeriodicGrid
 from pdegen.numerics.torus import Torus
-from tests.pdegen.test_law import findings
+from tests.pdegen.test_checks import findings
 from tests.pdegen.test_manipulated import problem, stored
 
 N, GROWTH = 32, 0.5
@@ -33,7 +33,7 @@ def grown(times, samples=3):
 
 
 def law(told):
-    return Law(tuple(told.checks()))
+    return StoreChecks(tuple(told.checks()))
 
 
 def test_a_pair_is_at_fault_beyond_its_limit_and_not_before():
@@ -82,7 +82,8 @@ def test_noise_allows_itself_no_aliases(name):
     noise = np.random.default_rng(0).standard_normal(values["u"].shape)
     values["u"] = values["u"] + np.float32(0.2 * values["u"].std()) * noise.astype(np.float32)
     assert any(
-        "at the one before" in one.message for one in findings(problem(name).law_of_store(), values)
+        "at the one before" in one.message
+        for one in findings(problem(name).checks_of_store(), values)
     )
 
 
@@ -127,5 +128,5 @@ def test_aliases_are_allowed_for(folded):
 def test_findings_do_not_depend_on_how_samples_come():
     name = "kdv"
     values = {**stored(name), "u": stored(name)["u"][::-1]}
-    whole, pieces = (findings(problem(name).law_of_store(), values, size) for size in (8, 3))
+    whole, pieces = (findings(problem(name).checks_of_store(), values, size) for size in (8, 3))
     assert whole == pieces != []

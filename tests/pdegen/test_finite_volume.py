@@ -190,9 +190,9 @@ def test_other_shapes_are_refused():
     with pytest.raises(ValueError, match=r"expected a of shape \(batch, 8, 8\), got \(8, 8\)"):
         solver(np.ones((8, 8)))
     with pytest.raises(
-        ValueError, match=r"walls must be a number or of shape \(4, 8\), got \(4, 7\)"
+        ValueError, match=r"boundary_value must be a number or of shape \(4, 8\), got \(4, 7\)"
     ):
-        solver(np.ones((1, 8, 8)), walls=np.ones((4, 7)))
+        solver(np.ones((1, 8, 8)), boundary_value=np.ones((4, 7)))
 
 
 @pytest.mark.parametrize(

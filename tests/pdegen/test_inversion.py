@@ -28,13 +28,13 @@ def test_the_gradient_is_that_of_the_objective(problem, method):
     inversion = method(CellGrid(16), x, (3.0, 12.0), 0.3)
     rng = np.random.default_rng(0)
     p, direction = rng.uniform(0.1, 0.9, (16, 16)), rng.standard_normal((16, 16))
-    d, deviation = u[::4, ::4], np.full((4, 4), 1e-4)
+    d, std = u[::4, ::4], np.full((4, 4), 1e-4)
 
     def value(step):
-        return inversion.at(p + step * direction, d, deviation).value
+        return inversion.at(p + step * direction, d, std).value
 
     slope = (value(1e-5) - value(-1e-5)) / 2e-5
-    gradient = inversion.at(p, d, deviation).gradient
+    gradient = inversion.at(p, d, std).gradient
     assert (gradient * direction).sum() == pytest.approx(slope, rel=1e-4)
 
 
@@ -56,10 +56,10 @@ def test_no_other_descent_reaches_a_lower_objective(problem):
     """L-BFGS-B with many steps is another way to the same minimiser."""
     _, u = problem
     inversion = TotalVariation(CellGrid(16), CellGrid(16).x, (3.0, 12.0), 0.1)
-    deviation = np.full(u.shape, 1e-2 * u.std())
+    std = np.full(u.shape, 1e-2 * u.std())
 
     def objective(p):
-        at = inversion.at(p.reshape(16, 16), u, deviation)
+        at = inversion.at(p.reshape(16, 16), u, std)
         return at.value, at.gradient.ravel()
 
     other = scipy.optimize.minimize(
@@ -67,7 +67,7 @@ def test_no_other_descent_reaches_a_lower_objective(problem):
         options={"maxiter": 3000, "maxfun": 6000, "maxcor": 20, "ftol": 1e-10},
     )  # fmt: skip
     assert other.success
-    found = inversion.estimate(u, deviation)
+    found = inversion.estimate(u, std)
     assert found.converged
     assert objective((found.a - 3) / 9)[0] == pytest.approx(other.fun, rel=1e-3)
     assert found.iterations < 0.5 * other.nit
@@ -77,10 +77,10 @@ def test_coarse_cells_give_a_start_only(monkeypatch):
     grid = CellGrid(40)
     a = np.where(grid.x[:, None] + 0.3 * grid.x < 0.6, 3.0, 12.0)
     d = PhaseFlow(grid, (3.0, 12.0))((a - 3) / 9)
-    deviation = np.full(d.shape, 1e-2 * d.std())
+    std = np.full(d.shape, 1e-2 * d.std())
 
     def estimate():
-        return TotalVariation(grid, grid.x, (3.0, 12.0), 0.1).estimate(d, deviation)
+        return TotalVariation(grid, grid.x, (3.0, 12.0), 0.1).estimate(d, std)
 
     started = estimate()
     monkeypatch.setattr(total_variation, "_FEW", 41)
@@ -104,10 +104,10 @@ def test_recovers_a_coefficient_from_nearly_clean_data(problem):
 @pytest.mark.parametrize("method", [TotalVariation, Tikhonov])
 def test_more_weight_gives_less_variation(problem, method):
     _, u = problem
-    grid, deviation = CellGrid(16), np.full((16, 16), 0.1 * problem[1].std())
+    grid, std = CellGrid(16), np.full((16, 16), 0.1 * problem[1].std())
 
     def variation(weight):
-        a = method(grid, grid.x, (3.0, 12.0), weight)(u, deviation)
+        a = method(grid, grid.x, (3.0, 12.0), weight)(u, std)
         return abs(np.diff(a, axis=0)).sum() + abs(np.diff(a, axis=1)).sum()
 
     assert variation(10.0) < variation(0.1)

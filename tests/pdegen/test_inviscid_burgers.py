@@ -9,7 +9,7 @@ from pdegen.equations.inviscid_burgers.solver import MinimumPrinciple
 from pdegen.numerics.errors import SolveError
 from pdegen.recipe import load_recipe
 from pdegen.sampling.squared_exponential import SquaredExponentialField, averages
-from tests.pdegen.test_law import findings
+from tests.pdegen.test_checks import findings
 
 FIELD = SquaredExponentialField(0.06, 32)
 SINE = np.array([[0, -1j]])  # sin 2πx
@@ -202,11 +202,11 @@ def solved(variant):
 def test_the_law_notices_changed_values(variant, name, changed, message):
     problem, stored = solved(variant)
     values = {**stored, name: changed(stored[name])}
-    assert any(message in finding.message for finding in findings(problem.law(), values))
+    assert any(message in finding.message for finding in findings(problem.checks(), values))
 
 
 def test_the_law_notices_another_time():
     problem, stored = solved("outflow")
     later = problem.model_copy(update={"times": (0.101,)})
-    report = findings(later.law(), stored)
+    report = findings(later.checks(), stored)
     assert any("its integral from the minimum" in finding.message for finding in report)

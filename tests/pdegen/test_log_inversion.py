@@ -16,7 +16,7 @@ from pdegen.sampling.gaussian import SquareGaussianField
 LAW = SquareGaussianField("neumann", sigma=3.0, tau=3.0, alpha=2.0, modes=4)
 GRID = CellGrid(6)
 MATRIX = interpolation(GRID, GRID.x[::2])
-FLOW = LogFlow(SquareModes.of_law(LAW, GRID), 2.0, 1.0, Separable(MATRIX, MATRIX))
+FLOW = LogFlow(SquareModes.of_distribution(LAW, GRID), 2.0, 1.0, Separable(MATRIX, MATRIX))
 RNG = np.random.default_rng(0)
 XI = RNG.standard_normal(16)
 
@@ -52,7 +52,7 @@ def test_the_estimate_minimises_the_functional_of_a_dense_oracle():
     assert np.log(found.a / 2.0) == pytest.approx(g, abs=0.01)  # of the last, inexact step
     covariance = np.linalg.inv(oracle.jac.T @ oracle.jac)
     spread = np.sqrt(np.einsum("ip,pq,iq->i", FLOW.modes.matrix, covariance, FLOW.modes.matrix))
-    assert found.deviation == pytest.approx(found.a * spread.reshape(6, 6), rel=0.05)
+    assert found.std == pytest.approx(found.a * spread.reshape(6, 6), rel=0.05)
 
 
 def test_tikhonov_penalises_the_function_and_its_gradient():
@@ -88,7 +88,7 @@ def test_the_law_beats_tikhonov_and_tikhonov_the_mean():
     )
     largest = error([estimate.a for estimate in stated])
     assert largest < tikhonov < 0.7 * error([a[:20].mean(axis=0)] * 4)
-    inside = [abs(e.a - t) < 1.645 * e.deviation for e, t in zip(stated, a[20:], strict=True)]
+    inside = [abs(e.a - t) < 1.645 * e.std for e, t in zip(stated, a[20:], strict=True)]
     assert 0.75 < np.mean(inside) < 0.99  # 90 % intervals of four samples
 
 

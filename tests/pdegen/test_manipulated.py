@@ -13,7 +13,7 @@ import pytest
 
 from pdegen.recipe import load_recipe
 from tests.pdegen.small import SEMILINEAR, SMALL
-from tests.pdegen.test_law import findings
+from tests.pdegen.test_checks import findings
 
 SAMPLES = 8
 FORMS = {  # overrides under which eight samples are solved within a second
@@ -108,13 +108,13 @@ def manipulated(name, change):
 def noticed(name, change):
     """What the law says of a changed store."""
     values = manipulated(name, change)
-    return None if values is None else findings(problem(name).law_of_store(), values)
+    return None if values is None else findings(problem(name).checks_of_store(), values)
 
 
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("name", THREE)
 def test_what_was_not_changed_passes(name, seed):
-    assert findings(problem(name).law_of_store(), stored(name, seed)) == []
+    assert findings(problem(name).checks_of_store(), stored(name, seed)) == []
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -128,5 +128,5 @@ def test_what_was_changed_is_noticed(name, change):
 def test_errors_of_zero_are_noticed(name):
     """What is computed in time has an error, of rounding at least."""
     values = stored(name)
-    found = findings(problem(name).law_of_store(), {**values, "error": 0 * values["error"]})
+    found = findings(problem(name).checks_of_store(), {**values, "error": 0 * values["error"]})
     assert {one.variable for one in found} == {"error"}

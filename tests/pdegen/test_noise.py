@@ -18,7 +18,7 @@ from pdegen.sampling.noise import (
     RelativeNoise,
     SensorNoise,
     SNRNoise,
-    pointwise_deviation,
+    pointwise_std,
 )
 from pdegen.sampling.noise_kinds import KINDS, Noise, NoiseKind
 from pdegen.schema import SchemaError
@@ -26,7 +26,7 @@ from pdegen.schema import SchemaError
 pytestmark = pytest.mark.usefixtures("shapes")
 
 GRIDS = pytest.mark.parametrize("shape", [(24,), (6, 8)], ids=["1-D", "2-D"])
-SCALED = [kind for kind in KINDS.values() if kind.uses_deviation]
+SCALED = [kind for kind in KINDS.values() if kind.uses_std]
 WITH_A_STRENGTH = [kind for kind in KINDS.values() if kind is not SNRNoise]
 
 
@@ -46,13 +46,13 @@ def fields(shape, batch=5, dtype=np.float64):
     return (2 + rng.standard_normal((batch, *shape))).astype(dtype)
 
 
-def deviation(shape):
+def std(shape):
     return 0.5 + np.arange(np.prod(shape)).reshape(shape) / 10
 
 
 def applied(kind, u, samples=None, level=0.3, seed=1, epoch=0, **words):
     samples = range(len(u)) if samples is None else samples
-    return kind(level, **words)(u, seed, samples, deviation(u.shape[1:]), epoch)
+    return kind(level, **words)(u, seed, samples, std(u.shape[1:]), epoch)
 
 
 # the laws
@@ -67,8 +67,8 @@ def size(u):
 @pytest.mark.parametrize(
     ("kind", "level", "expected"),
     [
-        (EnsembleNoise, 0.1, lambda u: 0.1 * deviation(u.shape[1:])),
-        (CorrelatedNoise, 0.1, lambda u: 0.1 * deviation(u.shape[1:])),
+        (EnsembleNoise, 0.1, lambda u: 0.1 * std(u.shape[1:])),
+        (CorrelatedNoise, 0.1, lambda u: 0.1 * std(u.shape[1:])),
         (RelativeNoise, 0.1, lambda u: 0.1 * size(u)),
         (MultiplicativeNoise, 0.1, lambda u: 0.1 * abs(u)),
         (SNRNoise, -6.0, lambda u: 10**0.3 * size(u)),
@@ -313,22 +313,22 @@ def test_impossible_levels_lengths_and_fractions_are_refused():
 
 def test_pointwise_deviation_is_that_of_numpy_whatever_the_blocks():
     u = fields((6, 8), batch=50, dtype=np.float32)
-    whole = pointwise_deviation([u])
+    whole = pointwise_std([u])
     assert whole == pytest.approx(u.astype(np.float64).std(axis=0), rel=1e-13)
-    assert (pointwise_deviation(iter([u[:1], u[1:12], u[12:12], u[12:]])) == whole).all()
+    assert (pointwise_std(iter([u[:1], u[1:12], u[12:12], u[12:]])) == whole).all()
 
 
 def test_a_small_spread_about_a_large_mean_is_not_lost():
     rng = np.random.default_rng(0)
     spread = rng.standard_normal((100, 5))
-    measured = pointwise_deviation([1e8 + spread])
+    measured = pointwise_std([1e8 + spread])
     assert measured == pytest.approx(spread.std(axis=0), rel=1e-6)  # 1e8 has 1.5e-8 spacing
-    assert (pointwise_deviation([np.full((10, 3), 0.1)]) == 0).all()
+    assert (pointwise_std([np.full((10, 3), 0.1)]) == 0).all()
 
 
 def test_a_deviation_of_nothing_is_refused():
     with pytest.raises(ValueError, match="at least one sample"):
-        pointwise_deviation([])
+        pointwise_std([])
 
 
 # declarations

@@ -6,7 +6,7 @@ from scipy import stats
 
 from pdegen.sampling.noise import EnsembleNoise
 from pdegen.sampling.noise_levels import Levels
-from tests.pdegen.test_noise import ALL, deviation, fields
+from tests.pdegen.test_noise import ALL, fields, std
 
 
 @pytest.mark.parametrize("low", [0.0, 0.025])
@@ -49,7 +49,7 @@ def test_impossible_ranges_are_refused(ends: tuple[float, float]) -> None:
 def test_levels_of_later_blocks_are_their_own(
     kind: type, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    u, sigma = fields((6, 8)), deviation((6, 8))
+    u, sigma = fields((6, 8)), std((6, 8))
     levels = np.array([0.1, 0.3, 2.0, 0.0, 0.5])
     whole = kind(0.7).add(u, 1, range(5), sigma, 4, levels)
     monkeypatch.setattr("pdegen.sampling.noise._CACHE_POINTS", 48 * rows)
@@ -59,7 +59,7 @@ def test_levels_of_later_blocks_are_their_own(
 
 @ALL
 def test_rows_with_levels_of_their_own_have_the_bits_of_these_levels(kind: type) -> None:
-    u, sigma = fields((6, 8)).astype(np.float32), deviation((6, 8))
+    u, sigma = fields((6, 8)).astype(np.float32), std((6, 8))
     levels = np.array([0.0, 0.3, 0.1, 0.3, 2.0])
     found = kind(0.7).add(u, 1, range(5), sigma, 4, levels)
     for row, level in enumerate(levels.tolist()):

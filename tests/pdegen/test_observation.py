@@ -71,10 +71,10 @@ def test_sensors_see_their_points_in_order():
 
 
 @each
-@pytest.mark.parametrize("deviation", ["number", "array"])
-def test_the_misfit_is_a_parabola_with_its_gradient(name, deviation):
+@pytest.mark.parametrize("std", ["number", "array"])
+def test_the_misfit_is_a_parabola_with_its_gradient(name, std):
     d = data(name)
-    sigma = 0.3 if deviation == "number" else RNG.uniform(0.1, 1, d.shape)
+    sigma = 0.3 if std == "number" else RNG.uniform(0.1, 1, d.shape)
     misfit = Misfit(OBSERVATIONS[name], d, sigma, axes(name))
     over = (2, 3)
     expected = misfit(U) + (misfit.gradient(U) * DU).sum(over)
@@ -88,10 +88,10 @@ def test_a_mask_without_sensors_is_refused():
         Sensors(np.zeros((3, 3), bool))
 
 
-@pytest.mark.parametrize("deviation", [0.0, -1.0, np.nan, np.array([1.0, 0.0])])
-def test_a_deviation_that_is_not_positive_is_refused(deviation):
+@pytest.mark.parametrize("std", [0.0, -1.0, np.nan, np.array([1.0, 0.0])])
+def test_a_deviation_that_is_not_positive_is_refused(std):
     with pytest.raises(ValueError, match="the deviation of the noise must be positive"):
-        Misfit(Sensors(np.eye(2, dtype=bool)), np.zeros(2), deviation, 1)
+        Misfit(Sensors(np.eye(2, dtype=bool)), np.zeros(2), std, 1)
 
 
 @pytest.mark.parametrize("x", [-0.1, 1.1, np.nan])

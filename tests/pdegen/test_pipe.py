@@ -14,7 +14,7 @@ from pdegen.equations.pipe.solver import FLOW_RATE, Pipe
 from pdegen.numerics.errors import SolveError
 from pdegen.recipe import load_recipe
 from tests.pdegen import small
-from tests.pdegen.test_law import findings
+from tests.pdegen.test_checks import findings
 from tests.validation.pipe import errors
 
 NU, LENGTH = 0.005, 10.0
@@ -373,7 +373,7 @@ def test_stated_qualities_are_those_of_the_mesh_and_its_largest_divergence(monke
 def test_the_law_notices(quick, change):
     problem, values = quick
     name, changed = CHANGES[change]
-    report = findings(problem.law(), {**values, name: changed(values[name])})
+    report = findings(problem.checks(), {**values, name: changed(values[name])})
     also = {"knots": {"y"}, "v": {"u", "p"}, "u": {"p"}}.get(name, set())
     assert {finding.variable for finding in report} & {name, *also}
 
@@ -382,8 +382,8 @@ def test_the_law_of_a_finer_solution_notices_other_ones(quick):
     problem, _ = quick
     fine = problem.model_copy(update={"refinement": 2})
     values = fine.compute(0, range(4))
-    assert findings(fine.law(), values) == []
+    assert findings(fine.checks(), values) == []
     changed = values["u"].copy()
     changed[:, 8:24, 8:24] *= 1.5
-    assert findings(fine.law(), {**values, "u": changed})
-    assert findings(problem.law(), values)  # no solution on the mesh of the points
+    assert findings(fine.checks(), {**values, "u": changed})
+    assert findings(problem.checks(), values)  # no solution on the mesh of the points

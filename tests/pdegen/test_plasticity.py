@@ -7,14 +7,14 @@ import pytest
 from scipy.interpolate import CubicSpline
 
 from pdegen.equations.base import SampleError
-from pdegen.equations.plasticity import kernels, law
+from pdegen.equations.plasticity import checks, kernels
 from pdegen.equations.plasticity.die import Spline
 from pdegen.equations.plasticity.problem import SplineDie
 from pdegen.equations.plasticity.solver import Billet, Forging, Metal, centred
 from pdegen.generation.generate import generate
 from pdegen.numerics.errors import SolveError
 from pdegen.recipe import load_recipe
-from tests.pdegen.test_law import findings
+from tests.pdegen.test_checks import findings
 
 SMALL = Forging(Billet(across=20, up=6))
 FLAT = np.zeros((1, 4))
@@ -91,7 +91,7 @@ def test_the_law_of_contact_is_that_of_edges_which_may_lose_the_die_for_some_fra
     """If contact were at nodes alone, the tip of this die would sink in between them. A block that
     slides on loses the die, as in sample 20 of plasticity-quick."""
     problem = small_problem(resolution=41)
-    bounds = law._Physics(problem.forging, problem.die.build(50.0), lambda _: pieces, True)
+    bounds = checks._Physics(problem.forging, problem.die.build(50.0), lambda _: pieces, True)
     frames, pieces = forged(1), random_die(1)[None]
     values = {"u": frames.u[None], "z": np.zeros((1, 9))}
     for quantity in (bounds.depth, bounds.gap):
@@ -329,7 +329,7 @@ def test_labels_without_drift_are_shifted_labels_with_drift():
 
 
 def test_sound_stores_without_drift_pass():
-    assert findings(small_problem(drift="removed").law(), values_of(drift="removed")) == []
+    assert findings(small_problem(drift="removed").checks(), values_of(drift="removed")) == []
 
 
 def test_a_label_that_is_off_by_more_than_twice_itself_is_a_named_sample():
@@ -373,7 +373,7 @@ FAULTS = [  # a variable, a part of its values, and what replaces it
 def test_changed_stores_are_noticed(drift, name, part, change):
     changed = values_of(drift=drift)[name].copy()
     changed[part] = change(changed[part])
-    law = small_problem(drift=drift).law()
+    law = small_problem(drift=drift).checks()
     assert findings(law, {**values_of(drift=drift), name: changed})
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pdegen.checks.law import ROUNDING
+from pdegen.checks.check import ROUNDING
 from pdegen.equations.plasticity.solver import Billet, Forging, centred
 from pdegen.recipe import load_recipe
 from tests.pdegen.test_plasticity import forged, random_die, small_problem

@@ -8,11 +8,11 @@ from functools import cache
 import numpy as np
 import pytest
 
-from pdegen.checks.gaussian import GaussianLaw
-from pdegen.checks.law import Bound, Check, Finding, Law, Statistic
+from pdegen.checks.check import Bound, Check, Finding, Statistic, StoreChecks
+from pdegen.checks.gaussian import GaussianCheck
 from pdegen.checks.modes import periodic_modes
-from pdegen.checks.two_phase import TwoPhaseLaw
-from pdegen.checks.uniform import UniformLaw
+from pdegen.checks.two_phase import TwoPhaseCheck
+from pdegen.checks.uniform import UniformCheck
 from pdegen.domains import CellGrid, PeriodicGrid
 from pdegen.sampling.gaussian import PeriodicGaussianField, SquareGaussianField
 from tests.pdegen.small import SMALL, problem, samples
@@ -47,15 +47,15 @@ class Alone(Check):
 def gaussian(field: PeriodicGaussianField) -> Callable[[], Check]:
     grid = PeriodicGrid(POINTS)
     modes, variance = periodic_modes(field, grid), np.full(POINTS, field.pointwise_variance)
-    return lambda: GaussianLaw("a", lambda a: a.astype(float), modes, variance, relative=True)
+    return lambda: GaussianCheck("a", lambda a: a.astype(float), modes, variance, relative=True)
 
 
 def two_phase() -> Check:
-    return TwoPhaseLaw("a", SQUARE, CellGrid(CELLS), lambda v: v["a"] > 0)
+    return TwoPhaseCheck("a", SQUARE, CellGrid(CELLS), lambda v: v["a"] > 0)
 
 
 def uniform() -> Check:
-    return UniformLaw("a", ("first", "second"))
+    return UniformCheck("a", ("first", "second"))
 
 
 @cache
@@ -79,11 +79,11 @@ def in_modes(change: Callable[[np.ndarray], object]) -> Callable[[np.ndarray], n
 
     def changed(a: np.ndarray) -> np.ndarray:
         hat = np.fft.rfft(a.astype(float), axis=1)
-        deviations = np.ones(POINTS // 2 + 1)
-        deviations[1 : CIRCLE.modes + 1] = CIRCLE.mode_deviations * POINTS / 2
-        hat = hat / deviations
+        stds = np.ones(POINTS // 2 + 1)
+        stds[1 : CIRCLE.modes + 1] = CIRCLE.mode_stds * POINTS / 2
+        hat = hat / stds
         change(hat)
-        return np.fft.irfft(hat * deviations, grid.n, axis=1).astype(np.float32)
+        return np.fft.irfft(hat * stds, grid.n, axis=1).astype(np.float32)
 
     return changed
 
@@ -172,7 +172,7 @@ CHECKS: dict[str, tuple[Callable[[], Check], Callable[[], np.ndarray], dict[str,
 
 
 def found(check: Check, a: np.ndarray) -> list[Finding]:
-    return Law((check,)).check([(np.arange(len(a)), {"a": a})])
+    return StoreChecks((check,)).check([(np.arange(len(a)), {"a": a})])
 
 
 @pytest.mark.parametrize("label", CHECKS)
@@ -249,7 +249,7 @@ def test_each_bound_has_a_wrong_store(name, request):
     if name == "darcy-inclusion-quick":
         request.getfixturevalue("dolfinx")
     few = {variable: values[:3] for variable, values in samples(name).items()}
-    for check in problem(name).law_of_store().checks:
+    for check in problem(name).checks_of_store().each:
         if isinstance(check, Bound):
             assert not exceeded(check, few), check.subject
             wrong = (exceeded(check, values) for values in changed(few, check.variable))
@@ -268,5 +268,5 @@ def exceeded(check: Bound, values: dict[str, np.ndarray]) -> bool:
     """Whether a bound finds a sample with a number that is too large, which it names."""
     fresh = Bound(check.variable, check.subject, check._quantity)
     with np.errstate(all="ignore"):
-        findings = Law((fresh,)).check([(np.arange(3), values)])
+        findings = StoreChecks((fresh,)).check([(np.arange(3), values)])
     return any(f"{check.subject} is " in f.message and "is nan" not in f.message for f in findings)

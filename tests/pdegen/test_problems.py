@@ -9,7 +9,7 @@ from pdegen.equations.shock_tube.solver import Gas
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
 from tests.pdegen.small import SMALL, problem, samples
-from tests.pdegen.test_law import findings
+from tests.pdegen.test_checks import findings
 
 PUBLISHED = {  # samples, those of the splits, and points of a target
     "airfoil": (1200, 900, 100, 200, (221, 51)),
@@ -28,7 +28,7 @@ def name(request):
 
 
 def test_sound_samples_follow_the_law(name):
-    assert findings(problem(name).law_of_store(), samples(name)) == []
+    assert findings(problem(name).checks_of_store(), samples(name)) == []
 
 
 def test_a_sample_is_a_function_of_its_number_alone(name, monkeypatch):

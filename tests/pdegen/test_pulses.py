@@ -5,7 +5,7 @@ import pytest
 
 from pdegen.equations.pulses.solver import Pulse, Transport
 from tests.pdegen.small import problem, samples
-from tests.pdegen.test_law import findings
+from tests.pdegen.test_checks import findings
 
 RNG = np.random.default_rng(0)
 PULSE = Pulse(RNG.uniform(0.2, 0.8, 50), RNG.uniform(0.05, 0.3, 50), RNG.uniform(0, 1, 50))
@@ -33,5 +33,5 @@ def test_averages_over_coarser_cells_are_averages_of_averages():
 )
 def test_the_law_notices_changed_values(name, changed, message):
     stored = samples("pulses-quick")
-    report = findings(problem("pulses-quick").law(), {**stored, name: changed(stored[name])})
+    report = findings(problem("pulses-quick").checks(), {**stored, name: changed(stored[name])})
     assert any(message in finding.message for finding in report)

@@ -17,25 +17,25 @@ FIELD = PeriodicGaussianField(sigma=25.0, tau=5.0, alpha=2.0, modes=31)
 def test_the_deviation_of_a_mode_is_the_root_of_the_covariance_operator():
     k = np.arange(1, 32)
     expected = np.sqrt(2 * 625.0 * ((2 * np.pi * k) ** 2 + 25) ** -2.0)
-    np.testing.assert_allclose(FIELD.mode_deviations, expected, rtol=1e-14)
+    np.testing.assert_allclose(FIELD.mode_stds, expected, rtol=1e-14)
 
 
 @pytest.mark.parametrize(
-    ("sigma", "tau", "alpha", "deviation"),
+    ("sigma", "tau", "alpha", "std"),
     [
         (25.0, 5.0, 2.0, 0.59357),  # burgers_data_R10.mat
         (625.0, 5.0, 4.0, 0.21434),  # the data of PINO
         (49.0, 7.0, 2.5, 0.27410),  # burgers_v1000
     ],
 )
-def test_the_pointwise_deviation_is_the_published_one(sigma, tau, alpha, deviation):
+def test_the_pointwise_deviation_is_the_published_one(sigma, tau, alpha, std):
     field = PeriodicGaussianField(sigma, tau, alpha, modes=4095)
-    assert np.sqrt(field.pointwise_variance) == pytest.approx(deviation, abs=5e-6)  # 5 digits
+    assert np.sqrt(field.pointwise_variance) == pytest.approx(std, abs=5e-6)  # 5 digits
 
 
 def test_a_sample_is_the_series_with_the_coefficients_of_its_stream():
     grid, k = PeriodicGrid(96), 2 * np.pi * np.arange(1, 32)
-    pairs = NormalStream(5).pairs(3, 31) * FIELD.mode_deviations
+    pairs = NormalStream(5).pairs(3, 31) * FIELD.mode_stds
     phase = grid.x[:, None] * k
     expected = np.cos(phase) @ pairs.real - np.sin(phase) @ pairs.imag
     np.testing.assert_allclose(FIELD(grid, 5, [3])[0], expected, atol=1e-14)

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from pdegen.checks.family import ScalarsLaw
-from pdegen.checks.law import Law
+from pdegen.checks.check import StoreChecks
+from pdegen.checks.family import ScalarsCheck
 from pdegen.equations.base import Problem, SampleError
 from pdegen.overrides import parse_overrides
 from pdegen.recipe import load_recipe
@@ -17,7 +17,7 @@ from pdegen.sampling.scalars import (
     with_numbers,
 )
 from pdegen.schema import SchemaError
-from tests.pdegen.test_law import findings
+from tests.pdegen.test_checks import findings
 
 UNIFORM = Uniform(law="uniform", low=0.5, high=2.0)
 LOG = LogUniform(law="log-uniform", low=1e-3, high=0.1)
@@ -68,7 +68,7 @@ def test_streams_of_keys_are_not_the_stream_of_the_fields():
 )
 def test_the_law_of_numbers_notices_changed_numbers(changed, message):
     nu = LOG.values("nu", 0, range(300))
-    report = findings(Law((ScalarsLaw({"nu": LOG}),)), {"nu": changed(nu)})
+    report = findings(StoreChecks((ScalarsCheck({"nu": LOG}),)), {"nu": changed(nu)})
     assert [f for f in report if message is None] == []
     assert message is None or any(message in finding.message for finding in report)
 
@@ -78,9 +78,9 @@ def test_numbers_of_two_keys_must_be_independent():
     other = LogUniform(law="log-uniform", low=1.0, high=100.0)
     laws = {"nu": LOG, "mu": other}
     assert not findings(
-        Law((ScalarsLaw(laws),)), {"nu": nu, "mu": other.values("mu", 0, range(300))}
+        StoreChecks((ScalarsCheck(laws),)), {"nu": nu, "mu": other.values("mu", 0, range(300))}
     )
-    report = findings(Law((ScalarsLaw(laws),)), {"nu": nu, "mu": nu * 1000})
+    report = findings(StoreChecks((ScalarsCheck(laws),)), {"nu": nu, "mu": nu * 1000})
     assert any("nu and mu on one side" in finding.message for finding in report)
 
 
@@ -138,12 +138,12 @@ def test_stores_of_other_equations_follow_their_laws(name, laws, formula):
     assert problem.formula.startswith(formula)
     values = problem.compute(0, range(3))
     numbers = np.arange(3)
-    assert not problem.law_of_store().check([(numbers, values)])
+    assert not problem.checks_of_store().check([(numbers, values)])
     key, variable = next(iter(problem.parameter_names.items()))
     sample = load_recipe(name).with_overrides({**laws, key: float(values[variable][2])}).problem
     assert (sample.compute(0, range(2, 3))["u"][0] == values["u"][2]).all()
     shifted = values | {variable: np.roll(values[variable], 1)}
-    assert problem.law_of_store().check([(numbers, shifted)])
+    assert problem.checks_of_store().check([(numbers, shifted)])
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from tests.pdegen.test_semilinear_equations import declared, started
 def findings(problem, values):
     return [
         finding.message
-        for finding in problem.law().check([(np.arange(len(values["a"])), values)])
+        for finding in problem.checks().check([(np.arange(len(values["a"])), values)])
         if finding.variable
     ]
 

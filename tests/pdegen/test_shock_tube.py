@@ -10,7 +10,7 @@ from pdegen.equations.shock_tube.solver import Gas, ShockTube, State
 from pdegen.numerics.errors import SolveError
 from pdegen.recipe import load_recipe
 from tests.pdegen.small import problem, samples
-from tests.pdegen.test_law import findings
+from tests.pdegen.test_checks import findings
 
 GAS = Gas(1.4)
 SOD = [(1.0, 0.0, 1.0), (0.125, 0.0, 0.1)]
@@ -231,7 +231,7 @@ def test_the_law_notices_changed_values(name, changed, message):
     values = {**stored, name: changed(stored[name])}
     assert any(
         message in finding.message
-        for finding in findings(problem("shock-tube-quick").law(), values)
+        for finding in findings(problem("shock-tube-quick").checks(), values)
     )
 
 
@@ -242,7 +242,7 @@ def test_the_law_notices_another_gas_or_another_left_state():
         ({"initial": tube.initial.model_copy(update={"p_left": (0.901, 4.101)})},
          "the distance in velocity from the left wave"),
     ):  # fmt: skip
-        law = tube.model_copy(update=changed).law()
+        law = tube.model_copy(update=changed).checks()
         assert any(
             message in finding.message for finding in findings(law, samples("shock-tube-quick"))
         )

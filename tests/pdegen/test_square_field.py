@@ -51,7 +51,7 @@ def test_pointwise_variance(boundary):
 def test_mean_square_of_the_published_field():
     """0.085 in the published law (σ = τ = 3, α = 2)."""
     field = a_field(modes=421)
-    assert np.sum(field.mode_deviations**2) == pytest.approx(0.085, abs=5e-4)
+    assert np.sum(field.mode_stds**2) == pytest.approx(0.085, abs=5e-4)
 
 
 def test_coefficients():

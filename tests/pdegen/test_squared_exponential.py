@@ -27,7 +27,7 @@ def test_the_modes_are_those_of_the_covariance():
     r = np.linspace(0, 0.5, 11)
     images = np.arange(-2, 3)
     covariance = np.exp(-np.square(r[:, None] + images) / (2 * 0.06**2)).sum(axis=1)
-    expected = FIELD.deviations**2 @ np.cos(2 * np.pi * np.outer(np.arange(33), r))
+    expected = FIELD.stds**2 @ np.cos(2 * np.pi * np.outer(np.arange(33), r))
     np.testing.assert_allclose(expected, covariance, atol=1e-15)  # the tail beyond 32: 1e-30
 
 
@@ -55,8 +55,8 @@ def test_the_antiderivative_rises_by_the_averages():
 
 @pytest.mark.parametrize("n", [8, 64, 256])
 def test_the_modes_of_a_grid_have_the_variances_of_averages(n):
-    deviations = FIELD.deviations * np.sinc(np.arange(33) / n)
-    modes = circle_modes(deviations**2, n)
+    stds = FIELD.stds * np.sinc(np.arange(33) / n)
+    modes = circle_modes(stds**2, n)
     z = modes.transform(averages(coefficients(range(3000)), n))
     clear = modes.variances > 1e-12
     ratio = np.square(z).mean(axis=0)[clear] / modes.variances[clear]

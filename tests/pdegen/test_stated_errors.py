@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pdegen.checks.law import ROUNDING
+from pdegen.checks.check import ROUNDING
 from pdegen.domains import PeriodicGrid
 from pdegen.equations.base import SampleError, check_size, with_rounding
 from pdegen.equations.burgers.solver import ETDRK4, ColeHopf
@@ -41,7 +41,7 @@ def test_a_smaller_error_than_that_of_float32_is_a_finding(name):
     """The law of each equation refuses 1e-10, for each of its errors."""
     problem = small(name).problem.typical  # numbers in place of laws
     stated = {v.name: v.shape for v in problem.variables() if v.name in ERRORS}
-    checks = [c for c in problem.law().checks if getattr(c, "variable", "") in stated]
+    checks = [c for c in problem.checks().each if getattr(c, "variable", "") in stated]
     for variable, shape in stated.items():
         (lowest,) = [c for c in checks if c.variable == variable and c.subject.startswith("minus")]
         lowest.add(np.arange(2), {variable: np.full((2, *shape), 3e-8)})

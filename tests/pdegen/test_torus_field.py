@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from pdegen.checks.gaussian import GaussianLaw
-from pdegen.checks.law import Law
+from pdegen.checks.check import StoreChecks
+from pdegen.checks.gaussian import GaussianCheck
 from pdegen.checks.modes import torus_modes
 from pdegen.domains import PeriodicGrid
 from pdegen.numerics.torus import Torus
@@ -16,15 +16,15 @@ def square(n, degree=2):
     return Torus((PeriodicGrid(n),) * 2, degree)
 
 
-@pytest.mark.parametrize(("factor", "deviation"), [(1.0, 0.18523), (np.sqrt(2), 0.26196)])
-def test_the_pointwise_deviation_is_the_published_one(factor, deviation):
+@pytest.mark.parametrize(("factor", "std"), [(1.0, 0.18523), (np.sqrt(2), 0.26196)])
+def test_the_pointwise_deviation_is_the_published_one(factor, std):
     field = TorusGaussianField(factor * 7**1.5, 7.0, 2.5, modes=128)
-    assert np.sqrt(field.pointwise_variance) == pytest.approx(deviation, abs=5e-6)
+    assert np.sqrt(field.pointwise_variance) == pytest.approx(std, abs=5e-6)
 
 
 def test_a_sample_is_the_series_with_the_coefficients_of_its_stream():
     x = np.arange(64) / 64
-    z = NormalStream(5).pairs(3, len(FIELD.wave_vectors)) * FIELD.mode_deviations
+    z = NormalStream(5).pairs(3, len(FIELD.wave_vectors)) * FIELD.mode_stds
     k1, k2 = 2 * np.pi * FIELD.wave_vectors.T[:, :, None, None]
     phase = k1 * x[:, None] + k2 * x
     expected = np.tensordot(z.real, np.cos(phase), 1) + np.tensordot(z.imag, np.sin(phase), 1) * -1
@@ -40,13 +40,13 @@ def test_a_device_of_pytorch_gives_the_same_samples():
 
 def findings(scale):
     torus = square(96)
-    law = GaussianLaw(
+    law = GaussianCheck(
         "a", lambda w: w.astype(float), torus_modes(FIELD, 64),
         np.full((64, 64), FIELD.pointwise_variance), relative=True,
     )  # fmt: skip
     v = FIELD.coefficients(torus, 0, range(300)) * scale(torus)
     w = torus.to_points(v, (64, 64)).astype(np.float32)
-    return Law((law,)).check([(np.arange(300), {"a": w})])
+    return StoreChecks((law,)).check([(np.arange(300), {"a": w})])
 
 
 def test_the_law_accepts_its_own_samples():

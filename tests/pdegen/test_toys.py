@@ -38,8 +38,8 @@ def test_the_law_sees_another_solution(stores, tmp_path):
         update={"problem": recipe.problem.model_copy(update={"diffusivity": 0.5})}
     )
     values = recipe.problem.compute(0, range(4))
-    assert not recipe.problem.law_of_store().check([(np.arange(4), values)])
-    (found,) = wrong.problem.law_of_store().check([(np.arange(4), values)])
+    assert not recipe.problem.checks_of_store().check([(np.arange(4), values)])
+    (found,) = wrong.problem.checks_of_store().check([(np.arange(4), values)])
     assert "the distance from the solution" in found.message
 
 

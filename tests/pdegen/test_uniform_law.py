@@ -3,16 +3,16 @@
 import numpy as np
 import pytest
 
-from pdegen.checks.law import Law
+from pdegen.checks.check import StoreChecks
 from pdegen.checks.p_values import massart
-from pdegen.checks.uniform import UniformLaw
+from pdegen.checks.uniform import UniformCheck
 from pdegen.sampling.uniform import placed, uniforms
 
 NAMES = ("first", "second", "third")
 
 
 def findings(z, size=300):
-    law = Law((UniformLaw("z", NAMES),))
+    law = StoreChecks((UniformCheck("z", NAMES),))
     numbers = np.arange(len(z))
     return [
         finding.message
@@ -32,7 +32,7 @@ def test_few_numbers_fail_by_chance_as_seldom_as_the_law_says():
     """p < 0.01 in one of a hundred repetitions at most, by each statistic."""
     repetitions, few = 400, 0
     for seed in range(repetitions):
-        law = UniformLaw("z", NAMES[:1])
+        law = UniformCheck("z", NAMES[:1])
         law.add(np.arange(20), {"z": uniforms(seed, range(20), 1)})
         few += next(iter(law.statistics())).p < 0.01
     assert few <= 12  # binomial(400, 0.01) exceeds 12 with probability 1e-4

@@ -7,7 +7,7 @@ import pytest
 
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
-from tests.pdegen.test_law import findings
+from tests.pdegen.test_checks import findings
 
 NEVER = {  # a recipe; what replaces keys of its problem, and words of the refusal
     "advection": [({"times": [1e12]}, "rounding turns the fastest wave")],
@@ -263,5 +263,5 @@ def test_what_is_unusual_is_solved_and_sound(name, changes):
     overrides = {f"problem.{key}": value for key, value in changes.items()}
     problem = load_recipe(name).with_overrides(overrides).problem
     values = problem.compute(0, range(SOUND[name][0]))
-    assert findings(problem.law(), values) == []
-    assert findings(problem.law(), {key: value[:1] for key, value in values.items()}) == []
+    assert findings(problem.checks(), values) == []
+    assert findings(problem.checks(), {key: value[:1] for key, value in values.items()}) == []

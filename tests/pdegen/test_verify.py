@@ -169,7 +169,7 @@ def test_samples_by_other_fourier_transforms_are_compared_to_rounding(tmp_path, 
     unseal(by_scipy)
     write_shard(by_scipy, 0, values)
     seal(by_scipy)
-    assert [str(fault) for fault in verify(by_scipy.url, law=False, deep=4).faults] == [
+    assert [str(fault) for fault in verify(by_scipy.url, check_values=False, deep=4).faults] == [
         "u, shard 0: sample 2 differs from its recomputed values"
     ]
 
@@ -189,7 +189,7 @@ def test_other_transforms_of_the_finer_torus_alone_change_the_error(tmp_path, mo
     assert (by_scipy.values("error")[:] != by_vectors.values("error")[:]).any()
     assert by_vectors.raw_attributes["provenance"]["transforms"] == VECTORS
     for store in (by_vectors, by_scipy):
-        assert verify(store.url, law=False, deep=4).faults == []
+        assert verify(store.url, check_values=False, deep=4).faults == []
 
 
 def test_a_recipe_that_does_not_fit_the_store_is_an_error(store):
@@ -217,7 +217,7 @@ def test_values_that_do_not_follow_the_recipes_law_are_noticed(small, tmp_path):
     found = verify(store.url).faults
     assert {fault.variable for fault in found} == {"a", "u"}  # u does not follow from it
     assert all("law" in fault.where for fault in found)
-    assert verify(store.url, law=False).faults == []
+    assert verify(store.url, check_values=False).faults == []
 
 
 # samples that are left out

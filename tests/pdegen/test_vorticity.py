@@ -6,7 +6,7 @@ from pdegen.equations.base import SampleError
 from pdegen.equations.vorticity.problem import Vorticity
 from pdegen.equations.vorticity.solver import Flow
 from pdegen.numerics.torus import Torus
-from tests.pdegen.test_law import findings
+from tests.pdegen.test_checks import findings
 from tests.validation.vorticity import initial
 
 
@@ -146,7 +146,7 @@ def values(**changes):
 
 def test_the_law_accepts_its_own_samples_and_refuses_others():
     one, found = values()
-    assert not findings(one.law(), found)
+    assert not findings(one.checks(), found)
     for name, change in {
         "u": lambda v: np.roll(v, 1, axis=0),  # of another sample
         "a": lambda v: 1.1 * v,
@@ -154,17 +154,17 @@ def test_the_law_accepts_its_own_samples_and_refuses_others():
         "budget": lambda v: v + 1e-2,
         "work": lambda v: -v,
     }.items():
-        assert findings(one.law(), {**found, name: change(found[name])}), name
-    assert findings(one.law(), {**found, "u": found["u"] + 1e-3})
+        assert findings(one.checks(), {**found, name: change(found[name])}), name
+    assert findings(one.checks(), {**found, "u": found["u"] + 1e-3})
 
 
 def test_the_law_asks_for_no_certificate_where_the_flow_is_not_predictable():
     changes = {"solver": {"tolerance": 4e-4, "certified": 1.0}}
     one, found = values(**changes)
     found["error"][:, 2] = 0.5
-    assert not findings(one.law(), found)
+    assert not findings(one.checks(), found)
     found["error"][0, 1] = 0.5
-    assert findings(one.law(), found)
+    assert findings(one.checks(), found)
 
 
 def test_the_sample_that_violates_a_budget_is_named(monkeypatch):

@@ -28,7 +28,7 @@ from pipelines.runs.training import train_part
 from pipelines.studies import budget as module
 from pipelines.studies import choice, runner
 from pipelines.studies.benchmark import BenchmarkRun
-from pipelines.studies.budget import counted, doubled, seconds
+from pipelines.studies.budget import count_time, doubled, seconds
 from pipelines.studies.runner import Execution
 from tests.pipelines.conftest import CPU, SMALL
 from tests.pipelines.test_benchmark import CONTENT, declared
@@ -87,17 +87,17 @@ def test_seconds_of_a_training_are_added_up_over_its_parts(tmp_path, monkeypatch
     now = iter([10.0, 13.0, 100.0, 104.0, 0.0, 2.0, 0.0, 1.0])
     monkeypatch.setattr(module.time, "process_time", lambda: next(now))
     write_json(tmp_path / "run.json", {})
-    with pytest.raises(Stopped), counted(tmp_path, False, CPU):
+    with pytest.raises(Stopped), count_time(tmp_path, False, CPU):
         raise Stopped
     write_json(tmp_path / "state.pt", {})  # a stopped training has a state, and goes on
-    with counted(tmp_path, True, CPU):
+    with count_time(tmp_path, True, CPU):
         pass
     assert seconds(tmp_path) == 7.0
-    with counted(tmp_path, False, CPU):  # another training replaces it
+    with count_time(tmp_path, False, CPU):  # another training replaces it
         pass
     assert seconds(tmp_path) == 2.0
     (tmp_path / "state.pt").unlink()  # a training that begins anew
-    with counted(tmp_path, True, CPU):
+    with count_time(tmp_path, True, CPU):
         pass
     assert seconds(tmp_path) == 1.0
 
@@ -301,7 +301,7 @@ def test_seconds_of_a_replaced_training_do_not_count(burgers, tmp_path):
     run = BenchmarkRun(benchmark, {"burgers": str(burgers)}, tmp_path / "b")
     folder, epochs = run.training(FNO, 0, {choice.EPOCHS: 2}).folder, []
     other = run.training(FNO, 1, {choice.EPOCHS: 2}).experiment
-    with pytest.raises(Stopped), counted(folder, False, CPU):
+    with pytest.raises(Stopped), count_time(folder, False, CPU):
         train_part(other, str(burgers), folder, CPU, epochs.append, lambda: len(epochs) == 1)
     write_json(folder / "processor.json", {"seconds": 1e6})
     assert choice.settings_of(run, FNO, Execution(CPU)) == ({choice.EPOCHS: 2}, "time")

@@ -21,7 +21,7 @@ from pdegen.schema import SchemaError
 from pdegen.store.reading import Store
 from pipelines.config.experiment import Experiment, load_experiment
 from pipelines.runs import data
-from pipelines.runs.baselines import MEAN, compared
+from pipelines.runs.baselines import MEAN, compare_baselines
 from pipelines.runs.checks import boundary_of
 from pipelines.runs.data import Source, free_memory
 from pipelines.runs.evaluation import evaluate, evaluate_run
@@ -184,7 +184,7 @@ def test_a_streamed_run_is_evaluated_and_compared_as_one_in_memory(experiment, s
     assert score.samples == (20, 21, 22, 23)
     assert summary["results"][0]["errors"] == list(score.errors)
     run = read_finished(tmp_path, shards, CPU)
-    errors = compared(run)
+    errors = compare_baselines(run)
     model = errors[f"model ({run.checkpoint})"].errors
     np.testing.assert_allclose(model, score.errors, rtol=1e-5)  # another batch in float32
     mean = in_memory(shards, experiment, "train").u.double().mean(dim=0)

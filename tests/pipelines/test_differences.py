@@ -8,7 +8,7 @@ from operators.training.checkpoint import check_checkpoint
 from pdegen.recipe import load_recipe
 from pipelines.runs import differences as compared
 from pipelines.runs.differences import differences
-from pipelines.runs.evaluation import evaluated
+from pipelines.runs.evaluation import parse_recorded
 from tests.pipelines.command import SMALL, quietly
 
 LAW = "viscosity={law = 'log-uniform', low = 0.01, high = 0.1}"
@@ -64,7 +64,7 @@ def test_other_constants_are_named(made, pdegen, tmp_path, run, store, expected)
 def test_checkpoints_of_earlier_versions_are_compared_by_their_recipe(made):
     description = check_checkpoint(made / "low" / "best.safetensors")
     del description["problem"]
-    experiment = evaluated(description["experiment"], "")
+    experiment = parse_recorded(description["experiment"], "")
     # the experiment names burgers-quick, whose fingerprint is another one
     assert differences(description, experiment, str(made / "high.zarr")) == ""
     recipe = experiment.data.load_recipe()

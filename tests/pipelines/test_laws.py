@@ -126,7 +126,7 @@ OWN = '''
 """The decay uₜ = -rate u."""
 from typing import Literal
 import numpy as np
-from pdegen.checks.law import Bound, Law
+from pdegen.checks.check import Bound, StoreChecks
 from pdegen.domains import Box
 from pdegen.equations.base import Problem
 from pdegen.equations.registry import equation
@@ -161,11 +161,11 @@ class Decay(Problem):
         u = np.exp(-number_of(self.rate)) * a
         return {"a": a.astype(np.float32), "u": u.astype(np.float32)}
 
-    def law(self):
+    def checks(self):
         def off(values):
             exact = np.exp(-number_of(self.rate)) * values["a"]
             return abs(values["u"] - exact).max(axis=1), 1e-5
-        return Law((Bound("u", "the distance from the decay", off),))
+        return StoreChecks((Bound("u", "the distance from the decay", off),))
 '''
 RECIPE = """
 name = "decay"

@@ -12,7 +12,7 @@ import torch
 from operators.data import Map, Samples
 from pdegen.domains import Box, Cloud, Domain
 from pipelines.runs.baselines import Trivial
-from pipelines.runs.evaluation import scored
+from pipelines.runs.evaluation import compute_score
 from pipelines.runs.measures import BANDS, measures_of
 
 ALWAYS = {"l1", "max", "mean", "energy"}
@@ -168,7 +168,7 @@ def test_each_sample_has_phases_of_its_own():
     e[:, 4:6] = 0.2
     pairs = pairs_on(Box.cell(10, 10), u, a)
     lookup = iter((u + e).split([50, 50, 3]))
-    score = scored(Trivial(lambda a: next(lookup)), pairs, Map())
+    score = compute_score(Trivial(lambda a: next(lookup)), pairs, Map())
     found = torch.tensor(score.measures["interface"])
     assert [i for i, error in enumerate(found) if error.isnan()] == single
     torch.testing.assert_close(found[~found.isnan()], torch.full((99,), 0.2))

@@ -62,7 +62,7 @@ def test_each_sample_is_told_the_level_of_its_noise(experiment, shards, reading)
     assert type(pairs.reader) is (Resident if reading == "resident" else Streamed)
     assert pairs.channels == (2, 1)
     clean = by_target(learned(shards, plain(experiment)).in_order(16))
-    sigma = torch.from_numpy(source.deviation(source.stored("train")))
+    sigma = torch.from_numpy(source.std(source.stored("train")))
     seen = list[float]()
     for epoch in (0, 1):
         for target, a in by_target(pairs.batches(0, epoch, 4)).items():

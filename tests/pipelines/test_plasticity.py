@@ -20,7 +20,7 @@ from pipelines.reports import bodies, facts
 from pipelines.reports.pictures import functions, plot_store
 from pipelines.reports.report import write_report
 from pipelines.reports.sheets import Above
-from pipelines.runs.evaluation import evaluate_run, scored
+from pipelines.runs.evaluation import compute_score, evaluate_run
 from pipelines.runs.measures import measures_of
 from pipelines.runs.score import Score
 from pipelines.runs.training import train
@@ -110,7 +110,7 @@ def test_times_that_training_sees_are_counted_after_those_that_are_skipped(store
 def test_a_frame_at_rest_has_no_relative_error_and_breaks_no_mean(store):
     whole = in_memory(store, declared().with_overrides({"task.skip": 0}))
     assert not whole.u[..., :2].any()
-    score = scored(Scaled(whole, 1.1), whole, Map())
+    score = compute_score(Scaled(whole, 1.1), whole, Map())
     assert list(score.steps) == LATER
     assert [*score.channels][:2] == ["x, t = 0.1", "y, t = 0.1"]
     for errors in (score.errors, score.measures["steps"], score.measures["l1"]):

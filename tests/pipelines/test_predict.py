@@ -40,7 +40,7 @@ def test_predictions_are_those_of_the_model_with_their_samples_and_points(store,
     with xr.open_zarr(out) as found:  # without a warning
         assert found.u.dims == ("sample", "x")
         np.testing.assert_allclose(found.u, expected, rtol=1e-5, atol=1e-6)
-        np.testing.assert_array_equal(found["sample"], pairs.samples)
+        np.testing.assert_array_equal(found["sample"], pairs.ids)
         np.testing.assert_array_equal(found.x, pairs.x[:, 0])
         assert found.attrs["split"] == "train"
         assert found.attrs["source"]["fingerprint"] == pairs.source["fingerprint"]

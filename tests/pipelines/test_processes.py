@@ -33,7 +33,7 @@ class Told(Problem):
     def solve(self, seed, samples, device=None):
         return {}
 
-    def law(self):
+    def checks(self):
         return None
 """
 

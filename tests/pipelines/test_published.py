@@ -385,6 +385,6 @@ def test_random_features_start_without_a_diagonal_as_in_the_released_script():
         model = parse_model({"name": "galerkin-transformer", "preset": f"burgers-{kind}"})
         weights = model.build(1, 1, 1).encoder[0].attention.project.weight.detach()
         # Xavier of gain 0.01: uniform with this deviation, off and on the diagonal
-        deviation = 0.01 * np.sqrt(2 / (96 + 96))
+        std = 0.01 * np.sqrt(2 / (96 + 96))
         diagonal = weights.diagonal(dim1=-2, dim2=-1)
-        assert abs(float(diagonal.mean())) < 4 * deviation / np.sqrt(diagonal.numel())
+        assert abs(float(diagonal.mean())) < 4 * std / np.sqrt(diagonal.numel())

@@ -96,8 +96,8 @@ def test_samples_are_those_of_the_recipe_with_numbers_that_no_store_has(experime
         wanted = compute(recipe, range(first, first + 24), on)
         np.testing.assert_array_equal(a[..., 0], wanted["a"][:, ::2])
         np.testing.assert_array_equal(u[..., 0], wanted["u"][:, ::2])
-    assert len(pairs.samples) == 24
-    assert pairs.samples[0] == first_number(0, recipe.problem) == 2**32
+    assert len(pairs.ids) == 24
+    assert pairs.ids[0] == first_number(0, recipe.problem) == 2**32
 
 
 def test_no_training_and_no_store_share_a_random_stream(monkeypatch):
@@ -233,7 +233,7 @@ def test_noise_is_that_of_the_store_and_new_for_every_sample(inverse, inverse_st
     noisy = source.samples("train", "training", device=CPU)
     assert isinstance(noisy.reader, SolvedAhead)
     assert len(noisy) == 16  # as many as the training split
-    sigma = source.deviation(noisy)
+    sigma = source.std(noisy)
     drawn = []
     for epoch in (0, 1):
         for one, other in zip(noisy.batches(0, epoch, 8), clean.batches(0, epoch, 8), strict=True):
@@ -256,7 +256,7 @@ def test_published_noise_goes_by_the_place_in_the_stream(inverse, inverse_store)
     a, b = (
         next(p.batches(0, 1, 8)).a for p in (source.samples("train", "training", device=CPU), clean)
     )
-    sigma, model = source.deviation(clean), published.noise.build()
+    sigma, model = source.std(clean), published.noise.build()
     wanted = model.add(b[..., 0].numpy(), published.noise.seed, range(16, 24), sigma)
     np.testing.assert_array_equal(a[..., 0], wanted)
 
@@ -265,7 +265,7 @@ def test_samples_of_a_stream_are_told_the_level_of_their_noise(inverse, inverse_
     source = Source(inverse_store, inverse.with_overrides({"noise.level": [0.0, 0.1]}))
     noisy, clean = source.samples("train", "training", device=CPU), of(inverse, samples=16)
     assert noisy.channels == (2, 1)
-    sigma, told = source.deviation(source.stored("train")), list[float]()
+    sigma, told = source.std(source.stored("train")), list[float]()
     for one, other in zip(noisy.batches(0, 1, 8), clean.batches(0, 1, 8), strict=True):
         noise = (one.a[..., 0] - other.a[..., 0]).double().numpy() / sigma
         s = one.a[:, 0, 0, 1].double().numpy()

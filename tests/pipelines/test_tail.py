@@ -136,7 +136,7 @@ def test_other_numbers_of_candidates_are_drawn_from_and_recorded(experiment, pai
     assert changed.data.stream.model_dump(mode="json")["candidates"] == 12
     draw = tail_draw(changed, pairs, 1)
     assert draw is not None
-    first = draw.candidates.samples[0]
+    first = draw.candidates.ids[0]
     numbers = draw(predictor, 1).numbers.tolist()
     assert len(numbers) == 16
     assert first + 12 * 16 <= min(numbers) < first + 16 * 16
@@ -188,10 +188,10 @@ def test_a_recipe_with_a_remark_has_cheap_solutions(name, coarse):
 
 
 def test_equal_errors_are_drawn_otherwise_in_each_epoch_and_seed(draw, predictor, monkeypatch):
-    monkeypatch.setattr(tail, "scores", lambda predictor, pairs: torch.ones(len(pairs.samples)))
+    monkeypatch.setattr(tail, "scores", lambda predictor, pairs: torch.ones(len(pairs.ids)))
     other = replace(draw, seed=draw.seed + 1)
     numbers = [
-        (each(predictor, epoch).numbers - each.candidates.samples[0]) % (16 * CANDIDATES)
+        (each(predictor, epoch).numbers - each.candidates.ids[0]) % (16 * CANDIDATES)
         for each in (draw, other)
         for epoch in (1, 2)
     ]
@@ -262,7 +262,7 @@ def test_drawn_samples_have_the_noise_of_their_numbers(store):
     experiment = load_experiment("burgers-quick").with_overrides({**SETS, **TAIL, **noise})
     pairs = Source(store, experiment).samples("train", "training", device=CPU)
     whole, rows = next(pairs.in_order(16)), torch.tensor([9, 2, 5, 0])
-    drawn = pairs.with_reader(drawn=torch.from_numpy(pairs.samples)[rows])
+    drawn = pairs.with_reader(drawn=torch.from_numpy(pairs.ids)[rows])
     batch = next(drawn.batches(0, 1, 4))
     torch.testing.assert_close(batch.a, whole.a[rows])
     torch.testing.assert_close(batch.u, whole.u[rows])

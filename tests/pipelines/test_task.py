@@ -79,7 +79,7 @@ def test_solved_samples_give_the_examples_of_the_stored_ones(trajectories, kind)
     solved = source._solved(stored, CPU)
     assert isinstance(solved.reader, SolvedAhead)
     learned = experiment.learned
-    same = learned.training(solved.with_reader(samples=stored.samples))
+    same = learned.training(solved.with_reader(samples=stored.ids))
     assert examples(same) == examples(learned.training(stored))
     epochs = [sorted(examples(train, epoch)) for epoch in (0, 0, 1)]
     assert epochs[0] == epochs[1]

@@ -49,9 +49,9 @@ def test_the_stated_error_holds_on_fresh_samples(name, tmp_path):
     generate(recipe, out=store)
     score = evaluate(Path(name), store, torch.device("cpu"))
     # two means of independent samples: their difference has this deviation
-    deviation = stated["std"] * math.sqrt(1 / SAMPLES + 1 / stated["samples"])
+    std = stated["std"] * math.sqrt(1 / SAMPLES + 1 / stated["samples"])
     assert len(score.samples) == SAMPLES
-    assert abs(score.mean - stated["mean"]) < 4 * deviation
+    assert abs(score.mean - stated["mean"]) < 4 * std
 
 
 @pytest.mark.parametrize("name", MODELS)

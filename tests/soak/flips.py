@@ -57,7 +57,7 @@ def _pairs(url: str, folder: Path) -> Values:
     for split in ("train", "validation", "test"):
         pairs = read_pairs(url, split, **_level(url))
         found |= {f"{split} {name}": getattr(pairs, name).numpy() for name in "aux"}
-        found[f"{split} samples"] = pairs.samples
+        found[f"{split} samples"] = pairs.ids
         found[f"{split} source"] = {k: v for k, v in pairs.source.items() if k != "url"}
     return found
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from operators.data import read_pairs
-from pdegen.checks.law import ROUNDING as RELATIVE_ROUNDING
+from pdegen.checks.check import ROUNDING as RELATIVE_ROUNDING
 from pdegen.generation.verify import verify
 from pdegen.recipe import recipe_names
 from tests.pipelines.command import quietly

@@ -8,10 +8,10 @@ import numpy as np
 from jaxtyping import Float
 from pydantic import Field
 
-from pdegen.checks.law import Law
+from pdegen.checks.check import StoreChecks
 from pdegen.domains import Curvilinear
+from pdegen.equations.airfoil.checks import airfoil_checks
 from pdegen.equations.airfoil.grid import NORMAL_CELLS, PUBLISHED_CELLS
-from pdegen.equations.airfoil.law import airfoil_law
 from pdegen.equations.airfoil.solver import Airfoil
 from pdegen.equations.airfoil.stream import FreeStream
 from pdegen.equations.base import Problem, with_rounding
@@ -217,7 +217,7 @@ class AirfoilFlow(Problem):
         }
         return {name: np.array([value]) for name, value in values.items()}
 
-    def law(self) -> Law:
-        return airfoil_law(
+    def checks(self) -> StoreChecks:
+        return airfoil_checks(
             self.stream, self.resolution, self.design.uniform_numbers, self.solver.tolerance
         )

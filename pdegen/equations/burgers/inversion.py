@@ -40,7 +40,7 @@ class InitialValue(NamedTuple):
     basis: Float[np.ndarray, "n p"]  # the matrix from coefficients to u0
 
     @property
-    def deviation(self) -> Values:
+    def std(self) -> Values:
         """Standard deviation of u0 under the linearised posterior.
 
         Computing this property takes one tangent solve for each coefficient.
@@ -58,14 +58,14 @@ class InitialValueInversion:
     The estimate of these modes is the prior mean 0, and their deviation is that of the prior.
     """
 
-    modes: CircleModes  # the law of u(0), on the solving grid
+    modes: CircleModes  # the distribution of u(0), on the solving grid
     viscosity: float  # ν
     time: float  # T
     points: int  # number of points x = 0, 1/points, ...; it divides that of the solving grid
     sensors: Bool[np.ndarray, " points"] | None = None  # True at points with data; None: all points
 
     @classmethod
-    def of_law(
+    def of_distribution(
         cls, field: PeriodicGaussianField, viscosity: float, time: float, points: int
     ) -> InitialValueInversion:
         """The inversion whose prior is the law `field`, restricted to the modes k < points/2.
@@ -74,7 +74,7 @@ class InitialValueInversion:
         higher modes, whose posterior equals their prior.
         """
         count = min(field.modes, (points - 1) // 2)
-        return cls(_modes(field.mode_deviations[:count], points), viscosity, time, points)
+        return cls(_modes(field.mode_stds[:count], points), viscosity, time, points)
 
     @classmethod
     def tikhonov(
@@ -91,7 +91,7 @@ class InitialValueInversion:
     @property
     def start(self) -> np.ndarray:
         """The coefficients at which the iteration starts: those of the prior mean, all 0."""
-        return np.zeros(2 * len(self.modes.deviations))
+        return np.zeros(2 * len(self.modes.stds))
 
     def linearise(self, xi: np.ndarray) -> _FinalValue:
         """u(T) at the data points, and its derivative, for the coefficients xi."""
@@ -99,12 +99,12 @@ class InitialValueInversion:
         solution = LinearisedColeHopf(solver, self.modes.field_of(xi), self.time)
         return _FinalValue(self.modes, solution, self._data_indices)
 
-    def __call__(self, data: Values, deviation: Values) -> InitialValue:
+    def __call__(self, data: Values, std: Values) -> InitialValue:
         """Estimates u(0) of one sample from the data d and their deviation σ at the sensors.
 
         The variance of the rounding errors is added to σ².
         """
-        estimate = GaussianInversion(self)(data, rounded(data, deviation), self.start)
+        estimate = GaussianInversion(self)(data, rounded(data, std), self.start)
         basis = self.modes.basis[:: self._stride]
         return InitialValue(basis @ estimate.coefficients, estimate, basis)
 
@@ -147,21 +147,21 @@ def inversions(
 
     Args:
         setting: The inverse problem.
-        field: Law of the initial value.
+        field: Distribution of the initial value.
         viscosity: The viscosity ν.
         time: Time T of the data.
     """
     points = setting.cells
 
     def largest_density(_: float) -> Inversion:
-        method = InitialValueInversion.of_law(field, viscosity, time, points)
+        method = InitialValueInversion.of_distribution(field, viscosity, time, points)
         method = replace(method, sensors=setting.sensors)
 
-        def inversion(data: Values, deviation: Values) -> Estimate:
-            u0, estimate, _ = initial = method(data, deviation)
+        def inversion(data: Values, std: Values) -> Estimate:
+            u0, estimate, _ = initial = method(data, std)
             solves = estimate.solves + estimate.coefficients.size  # tangents of the covariance
             status = estimate.iterations, estimate.converged
-            return Estimate(u0, solves, *status, initial.deviation)
+            return Estimate(u0, solves, *status, initial.std)
 
         return inversion
 
@@ -170,8 +170,8 @@ def inversions(
         method = InitialValueInversion.tikhonov(weight, modes, viscosity, time, points)
         method = replace(method, sensors=setting.sensors)
 
-        def inversion(data: Values, deviation: Values) -> Estimate:
-            u0, estimate, _ = method(data, deviation)
+        def inversion(data: Values, std: Values) -> Estimate:
+            u0, estimate, _ = method(data, std)
             return Estimate(u0, estimate.solves, estimate.iterations, estimate.converged)
 
         return inversion
@@ -203,11 +203,11 @@ def final_value(viscosity: float, time: float, points: int) -> Callable[[Values]
     return solution
 
 
-def _modes(deviations: np.ndarray, points: int) -> CircleModes:
+def _modes(stds: np.ndarray, points: int) -> CircleModes:
     n = points * max(_REFINEMENT, -(-_LEAST_POINTS // points))
-    return CircleModes(deviations, PeriodicGrid(n))
+    return CircleModes(stds, PeriodicGrid(n))
 
 
-def rounded(data: Values, deviation: Values) -> Values:
+def rounded(data: Values, std: Values) -> Values:
     """Standard deviation of the data due to noise and rounding together."""
-    return np.sqrt(deviation**2 + _FLOOR**2 * np.mean(data**2))
+    return np.sqrt(std**2 + _FLOOR**2 * np.mean(data**2))

@@ -10,10 +10,10 @@ from array_api_compat import array_namespace
 from jaxtyping import Float
 from pydantic import Field, model_validator
 
-from pdegen.checks.law import Law
+from pdegen.checks.check import StoreChecks
 from pdegen.domains import Box, PeriodicGrid
 from pdegen.equations.base import Problem, check_size, with_rounding
-from pdegen.equations.burgers.law import burgers_law
+from pdegen.equations.burgers.checks import burgers_checks
 from pdegen.equations.burgers.solver import ETDRK4, ColeHopf
 from pdegen.equations.latex import with_value
 from pdegen.equations.registry import equation
@@ -102,7 +102,7 @@ class Burgers(Problem):
         viscosity: The viscosity ν. [length²/time]
         times: Times of the output. [time]
         resolution: Points of the output; an even number of at least 4.
-        initial: Law of the initial values.
+        initial: Distribution of the initial values.
         solver: The numerical method that computes the solutions.
     """
 
@@ -240,10 +240,10 @@ class Burgers(Problem):
         u = solver.solve(interpolated(a, self.solver.resolution), list(self.times)).u
         return squeeze_single_time(u[:, :, :: solver.grid.stride_to(PeriodicGrid(self.resolution))])
 
-    def law(self) -> Law:
+    def checks(self) -> StoreChecks:
         viscosity, grid = number_of(self.viscosity), PeriodicGrid(self.resolution)
         tolerance = self.solver.build(viscosity).tolerance
-        return burgers_law(self.initial.build(), grid, viscosity, self.times, tolerance)
+        return burgers_checks(self.initial.build(), grid, viscosity, self.times, tolerance)
 
 
 @lru_cache(maxsize=4)

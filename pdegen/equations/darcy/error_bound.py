@@ -220,8 +220,8 @@ def _ratio(above: np.ndarray, below: np.ndarray, otherwise: float) -> np.ndarray
 class PressureGuarantee(Guarantee):
     """Error bounds for pressures u that a model predicts from coefficients a, or from a and f.
 
-    The bounds of `ErrorBound` apply to u - walls, which is 0 on the boundary. If walls is not 0,
-    ‖u‖ >= ‖p_h‖ - ‖u - p_h‖ gives the relative bound in L².
+    The bounds of `ErrorBound` apply to u - boundary_value, which is 0 on the boundary. If
+    boundary_value is not 0, ‖u‖ >= ‖p_h‖ - ‖u - p_h‖ gives the relative bound in L².
     """
 
     sentences: ClassVar[Mapping[str, str]] = {
@@ -234,7 +234,7 @@ class PressureGuarantee(Guarantee):
 
     grid: CellGrid  # the cells of a and u
     source: float | None  # f; None if it is an input
-    walls: float = 0.0  # u on the boundary
+    boundary_value: float = 0.0  # u on the boundary
 
     @cached_property
     def _bound(self) -> ErrorBound:
@@ -242,12 +242,16 @@ class PressureGuarantee(Guarantee):
 
     def bounds(self, inputs: Mapping[str, np.ndarray], p: np.ndarray) -> dict[str, np.ndarray]:
         a, f = inputs["a"], inputs["f"] if self.source is None else self.source
-        p = p.astype(np.float64) - self.walls if self.walls else p
+        p = p.astype(np.float64) - self.boundary_value if self.boundary_value else p
         bounds = self._bound(a, p, f)
         relative_l2 = bounds.relative_l2
-        if self.walls:
+        if self.boundary_value:
             q = Biquadratic.of(a.astype(np.float64), p)
-            squared = q.squared_norm + 2 * self.walls * q.means.mean(axis=(1, 2)) + self.walls**2
+            squared = (
+                q.squared_norm
+                + 2 * self.boundary_value * q.means.mean(axis=(1, 2))
+                + self.boundary_value**2
+            )
             norm = np.sqrt(np.maximum(squared, 0.0)) - bounds.l2
             relative_l2 = _ratio(bounds.l2, norm, np.inf)
         return {

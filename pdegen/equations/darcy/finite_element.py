@@ -17,7 +17,7 @@ Element = Literal["Q1", "P1", "Q2", "P2"]
 Function: TypeAlias = Callable[[np.ndarray, np.ndarray], np.ndarray | float]
 
 Source = Float[np.ndarray, "*source n n"] | Function | float
-Walls = Float[np.ndarray, "4 n"] | Function | float
+BoundaryValue = Float[np.ndarray, "4 n"] | Function | float
 Cells = Float[np.ndarray, "batch n n"]
 
 
@@ -58,20 +58,20 @@ class FiniteElement:
     mode: Literal["sample", "domain"] = "sample"
     timeout: float = 300.0  # largest time for a sample in a worker, set-up included, in seconds
 
-    def __call__(self, a: Cells, f: Source = 1.0, walls: Walls = 0.0) -> Cells:
+    def __call__(self, a: Cells, f: Source = 1.0, boundary_value: BoundaryValue = 0.0) -> Cells:
         """u at the cell centres. See `solve`."""
-        return self.solve(a, f, walls).u
+        return self.solve(a, f, boundary_value).u
 
-    def solve(self, a: Cells, f: Source = 1.0, walls: Walls = 0.0) -> Solution:
+    def solve(self, a: Cells, f: Source = 1.0, boundary_value: BoundaryValue = 0.0) -> Solution:
         """Solve for a batch of coefficients.
 
         Args:
             a: Positive coefficients of the cells, shape (batch, n, n), indexed [x, y].
             f: Source: a number, cell values of shape (n, n) or (batch, n, n), or a function of
                 (x, y), which is evaluated at the nodes.
-            walls: Values on the walls: a number, an array of shape (4, n), or a function of (x, y).
-                The rows of an array are the values at the centres of the outer faces of x = 0,
-                x = 1, y = 0 and y = 1. These values are interpolated linearly (order 2).
+            boundary_value: Values on the walls: a number, an array of shape (4, n), or a function
+                of (x, y). The rows of an array are the values at the centres of the outer faces of
+                x = 0, x = 1, y = 0 and y = 1. These values are interpolated linearly (order 2).
 
         Raises:
             ValueError: If a shape is wrong.
@@ -87,7 +87,7 @@ class FiniteElement:
             self.element, self.mode, self.linear, float(self.rtol), int(self.limit)
         )
         a = np.ascontiguousarray(a, dtype=np.float64)
-        source, values = self._source(f, len(a)), self._walls(walls)
+        source, values = self._source(f, len(a)), self._boundary_values(boundary_value)
         return Solution(*client.solve(settings, a, source, values, self.ranks, self.timeout))
 
     def _at_nodes(self, function: Function) -> Float[np.ndarray, "m m"]:
@@ -109,20 +109,22 @@ class FiniteElement:
             )
         return values if values.ndim else float(values)
 
-    def _walls(self, walls: Walls) -> np.ndarray | float:
-        if callable(walls):
-            return self._at_nodes(walls)
-        n, given = self.grid.n, np.asarray(walls, dtype=float)
+    def _boundary_values(self, boundary_value: BoundaryValue) -> np.ndarray | float:
+        if callable(boundary_value):
+            return self._at_nodes(boundary_value)
+        n, given = self.grid.n, np.asarray(boundary_value, dtype=float)
         if given.ndim == 0:
             return float(given)
         if given.shape != (4, n):
-            raise ValueError(f"walls must be a number or of shape (4, {n}), got {given.shape}")
+            raise ValueError(
+                f"boundary_value must be a number or of shape (4, {n}), got {given.shape}"
+            )
         nodes = self._nodes
         ends = np.diff(given, axis=1)[:, [0, -1]] / 2 if n > 1 else np.zeros((4, 2))
         extended = np.column_stack([given[:, 0] - ends[:, 0], given, given[:, -1] + ends[:, 1]])
         centres = np.concatenate([[0.0], self.grid.x, [1.0]])
-        walls = np.stack([np.interp(nodes.x, centres, wall) for wall in extended])  # pyright: ignore[reportUnknownArgumentType]
-        west, east, south, north = np.asarray(walls, dtype=float)
+        boundary_value = np.stack([np.interp(nodes.x, centres, wall) for wall in extended])  # pyright: ignore[reportUnknownArgumentType]
+        west, east, south, north = np.asarray(boundary_value, dtype=float)
         values = np.zeros((nodes.n, nodes.n))
         values[0], values[-1], values[:, 0], values[:, -1] = west, east, south, north
         for i, j, x, y in ((0, 0, west, south), (0, -1, west, north),

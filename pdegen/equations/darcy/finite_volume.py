@@ -109,25 +109,29 @@ class FiniteVolume:
         if not (0 < self.rtol < 1 and self.limit >= 0):
             raise ValueError(f"need 0 < rtol < 1, limit >= 0, got {self.rtol}, {self.limit}")
 
-    def __call__(self, a: Array, f: Array | float = 1.0, walls: Array | float = 0.0) -> Array:
+    def __call__(
+        self, a: Array, f: Array | float = 1.0, boundary_value: Array | float = 0.0
+    ) -> Array:
         """u at the cell centres. See `solve`."""
-        return self.solve(a, f, walls).u
+        return self.solve(a, f, boundary_value).u
 
-    def solve(self, a: Array, f: Array | float = 1.0, walls: Array | float = 0.0) -> Solution:
+    def solve(
+        self, a: Array, f: Array | float = 1.0, boundary_value: Array | float = 0.0
+    ) -> Solution:
         """Solve for a batch of coefficients.
 
         Args:
             a: Positive coefficients, shape (batch, n, n), indexed [x, y], float64.
             f: Source: a number, (n, n) or (batch, n, n).
-            walls: Values on the walls: a number, or (4, n) at the centres of the outer faces of
-                x = 0, x = 1, y = 0, y = 1.
+            boundary_value: Values on the walls: a number, or (4, n) at the centres of the outer
+                faces of x = 0, x = 1, y = 0, y = 1.
 
         Raises:
             ValueError: If a shape is wrong.
             SolveError: If a coefficient is not positive, or a residual is above `rtol`.
         """
         operator = self._operator(a)
-        b = operator.right_hand_side(f, walls)
+        b = operator.right_hand_side(f, boundary_value)
         on_device = not is_numpy_namespace(array_namespace(a))
         inverse = self._inverse_on_device(operator) if on_device else self._inverses(operator)
         return self._checked(inverse(b), a)

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from pydantic import BeforeValidator, Field, TypeAdapter, model_validator
 
 from pdegen.domains import CellGrid
-from pdegen.equations.darcy.law import PhasesLaw, ScaleLaw
+from pdegen.equations.darcy.checks import PhasesCheck, ScaleCheck
 from pdegen.numerics.device import Array
 from pdegen.sampling.coefficients import LogNormal, Phases, TwoPhase, check_thresholds
 from pdegen.sampling.gaussian import SquareGaussianField
@@ -26,8 +26,8 @@ class SquareGaussian(Strict):
     """N(0, sigma²(-Δ + tau²)^(-alpha)) on (0,1)² with Neumann or Dirichlet conditions.
 
     Args:
-        law: Name of the law. It states the condition at the walls: the normal derivative is 0
-            (Neumann), or the value is 0 (Dirichlet).
+        law: Name of the distribution. It states the condition at the walls: the normal derivative
+            is 0 (Neumann), or the value is 0 (Dirichlet).
         sigma: Scale σ of the covariance operator. [length^(1 − alpha)]
         tau: Inverse correlation length τ; larger values give shorter waves. [1/length]
         alpha: Exponent α, above 1: larger values give smoother functions. [1]
@@ -66,8 +66,8 @@ class GaussianSource(SquareGaussian):
     The source is constant on each cell of the output, with the value of f at the centre.
 
     Args:
-        law: Name of the law of g. It states the condition at the walls: the normal derivative is 0
-            (Neumann), or the value is 0 (Dirichlet).
+        law: Name of the distribution of g. It states the condition at the walls: the normal
+            derivative is 0 (Neumann), or the value is 0 (Dirichlet).
         sigma: Scale σ of the covariance operator of g.
             [permeability · pressure · length^(−1 − alpha)]
         tau: Inverse correlation length τ; larger values give shorter waves. [1/length]
@@ -163,13 +163,13 @@ class TwoPhaseCoefficient(Strict):
         """The map from the field to a, if both values are numbers."""
         return TwoPhase(number_of(self.above), number_of(self.below))
 
-    def stored(self, names: Mapping[str, str]) -> PhasesLaw:
+    def stored(self, names: Mapping[str, str]) -> PhasesCheck:
         """The map from the field to a, with names of stored variables in place of laws."""
         values = (
             stored(f"coefficient.{key}", value, names)
             for key, value in (("below", self.below), ("above", self.above))
         )
-        return PhasesLaw((0.0,), tuple(values))
+        return PhasesCheck((0.0,), tuple(values))
 
 
 _positive = TypeAdapter[float](Positive)
@@ -226,12 +226,12 @@ class PhasesCoefficient(Strict):
         """The map from the field to a, if all values are numbers."""
         return Phases(self.thresholds, tuple(map(number_of, self.values)))
 
-    def stored(self, names: Mapping[str, str]) -> PhasesLaw:
+    def stored(self, names: Mapping[str, str]) -> PhasesCheck:
         """The map from the field to a, with names of stored variables in place of laws."""
         values = (
             stored(f"coefficient.values.{k}", value, names) for k, value in enumerate(self.values)
         )
-        return PhasesLaw(self.thresholds, tuple(values))
+        return PhasesCheck(self.thresholds, tuple(values))
 
 
 class LogNormalCoefficient(Strict):
@@ -256,6 +256,6 @@ class LogNormalCoefficient(Strict):
         """The map from the field to a, if the scale is a number."""
         return LogNormal(number_of(self.scale))
 
-    def stored(self, names: Mapping[str, str]) -> ScaleLaw:
+    def stored(self, names: Mapping[str, str]) -> ScaleCheck:
         """The map from the field to a, with names of stored variables in place of laws."""
-        return ScaleLaw(stored("coefficient.scale", self.scale, names))
+        return ScaleCheck(stored("coefficient.scale", self.scale, names))

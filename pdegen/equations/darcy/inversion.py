@@ -116,13 +116,13 @@ class _TwoPhases:
         )
         # the deviation is 0 for clean data, and small near walls
         floor = _FLOOR * float(np.linalg.norm(np.std(setting.u, axis=0))) / len(setting.x)
-        return lambda data, deviation: method.estimate(data, deviation + floor)
+        return lambda data, std: method.estimate(data, std + floor)
 
     def moved(self, smoothing: float) -> Inversion:
         method = LevelSet(self.models, smoothing)
 
-        def inversion(data: np.ndarray, deviation: np.ndarray) -> Estimate:
-            shape = method(data, deviation)
+        def inversion(data: np.ndarray, std: np.ndarray) -> Estimate:
+            shape = method(data, std)
             status = shape.solves, shape.steps, shape.converged
             return Estimate(self.coefficient(shape.fraction), *status)
 
@@ -130,23 +130,23 @@ class _TwoPhases:
 
     def largest_density(self, weight: float) -> Inversion:
         method = PhaseInversion(self.models, weight)
-        return lambda data, deviation: self.stated(method(data, deviation))
+        return lambda data, std: self.stated(method(data, std))
 
     def level_estimated(self, weight: float) -> Inversion:
         spread, method = self.setting.u.std(axis=0), self.largest_density(weight)
         return lambda data, _: method(data, noise_level(data, spread) * spread)
 
-    def corrected(self, data: np.ndarray, deviation: np.ndarray, a: np.ndarray) -> Estimate:
+    def corrected(self, data: np.ndarray, std: np.ndarray, a: np.ndarray) -> Estimate:
         method, (low, high) = PhaseInversion(self.models), self.phases
-        return self.stated(method(data, deviation, method.start((a - low) / (high - low))))
+        return self.stated(method(data, std, method.start((a - low) / (high - low))))
 
     def model_error(self) -> float:
         """Root mean square of the finest model's error, relative to the deviation of the data."""
         error = self.models[-1].error
         variance: np.ndarray = np.sum(error.directions**2, axis=0)
         squares = error.mean**2 + variance + error.remainder**2
-        deviation: np.ndarray = self.setting.u.std(axis=0)
-        return (float(np.mean(squares)) / float(np.mean(deviation**2))) ** 0.5
+        std: np.ndarray = self.setting.u.std(axis=0)
+        return (float(np.mean(squares)) / float(np.mean(std**2))) ** 0.5
 
     def coefficient(self, p: np.ndarray) -> np.ndarray:
         low, high = self.phases
@@ -155,8 +155,8 @@ class _TwoPhases:
     def stated(self, estimate: PhaseEstimate) -> Estimate:
         """The estimate of the coefficient, with its deviation, from an estimate of the phase."""
         p, work, (low, high) = estimate.probability, estimate.work, self.phases
-        solves, deviation = work.linearised + work.derivatives, (high - low) * np.sqrt(p * (1 - p))
-        return Estimate(self.coefficient(p), solves, work.steps, estimate.converged, deviation)
+        solves, std = work.linearised + work.derivatives, (high - low) * np.sqrt(p * (1 - p))
+        return Estimate(self.coefficient(p), solves, work.steps, estimate.converged, std)
 
 
 def grid_models(
@@ -167,7 +167,7 @@ def grid_models(
     Args:
         setting: The inverse problem. Its cells are those of the finest model. The error of each
             model is estimated from its samples.
-        field: Law of the Gaussian field whose sign is the phase.
+        field: Distribution of the Gaussian field whose sign is the phase.
         phases: The values α < β of the coefficient.
         source: The source f.
     """
@@ -209,7 +209,7 @@ def _sizes(n: int) -> list[int]:
 
 
 def noise_level(
-    data: Float[np.ndarray, "m m"], deviation: Float[np.ndarray, "m m"]
+    data: Float[np.ndarray, "m m"], std: Float[np.ndarray, "m m"]
 ) -> float:  # fmt: skip
     """Estimates ε from data u(x) + ε σ(x) ξ(x) with independent ξ(x) ~ N(0, 1) at the points.
 
@@ -220,7 +220,7 @@ def noise_level(
 
     Args:
         data: Data on a product grid with equal spacings, at least 3 points along each axis.
-        deviation: σ(x).
+        std: σ(x).
 
     References: D. Donoho and I. Johnstone, Ideal spatial adaptation by wavelet shrinkage,
     Biometrika 81 (1994), section 4.2.
@@ -231,7 +231,7 @@ def noise_level(
     0.1
     """
     differences = _along_both(data, _DIFFERENCE)
-    expected = np.sqrt(_along_both(deviation**2, _DIFFERENCE**2))
+    expected = np.sqrt(_along_both(std**2, _DIFFERENCE**2))
     noisy = expected > 0
     return float(np.median(np.abs(differences[noisy]) / expected[noisy]) / _MEDIAN)
 

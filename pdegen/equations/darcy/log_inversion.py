@@ -48,14 +48,14 @@ class SquareModes:
     """
 
     basis: Float[np.ndarray, "n m"]  # Φ
-    deviations: Float[np.ndarray, "m m"]  # s
+    stds: Float[np.ndarray, "m m"]  # s
 
     @classmethod
-    def of_law(cls, field: SquareGaussianField, grid: CellGrid) -> SquareModes:
+    def of_distribution(cls, field: SquareGaussianField, grid: CellGrid) -> SquareModes:
         """The first modes of a law. For independent ξ ~ N(0, 1), g has this law but for the higher
         modes."""
         prior = Prior(replace(field, modes=max(2, min(field.modes, _MODES))), grid)
-        return cls(prior.basis, prior.deviations)
+        return cls(prior.basis, prior.stds)
 
     @classmethod
     def of_penalty(cls, weight: float, grid: CellGrid) -> SquareModes:
@@ -67,12 +67,12 @@ class SquareModes:
 
     def field_of(self, xi: Float[np.ndarray, "*k p"]) -> Float[np.ndarray, "*k n n"]:
         """The field g with the coefficients ξ."""
-        square = xi.reshape(*xi.shape[:-1], *self.deviations.shape)
-        return self.basis @ (self.deviations * square) @ self.basis.T
+        square = xi.reshape(*xi.shape[:-1], *self.stds.shape)
+        return self.basis @ (self.stds * square) @ self.basis.T
 
     def transposed(self, v: Field) -> Unknowns:
         """If v is the gradient with respect to g, the gradient with respect to ξ."""
-        return (self.deviations * (self.basis.T @ v @ self.basis)).ravel()
+        return (self.stds * (self.basis.T @ v @ self.basis)).ravel()
 
     def projected(self, g: Float[np.ndarray, "*k n n"]) -> Float[np.ndarray, "*k n n"]:
         """The part of g in the span of the modes, which are orthogonal on the cells.
@@ -81,12 +81,12 @@ class SquareModes:
         """
         n = len(self.basis)
         coefficients = self.basis.T @ g @ self.basis / n**2
-        return self.basis @ np.where(self.deviations > 0, coefficients, 0) @ self.basis.T
+        return self.basis @ np.where(self.stds > 0, coefficients, 0) @ self.basis.T
 
     @cached_property
     def matrix(self) -> Float[np.ndarray, "n² p"]:
         """The matrix from ξ to the values of g."""
-        columns = np.einsum("ip,jq,pq->ijpq", self.basis, self.basis, self.deviations)
+        columns = np.einsum("ip,jq,pq->ijpq", self.basis, self.basis, self.stds)
         return columns.reshape(len(self.basis) ** 2, -1)
 
 
@@ -152,10 +152,10 @@ class LogInversion:
 
         ½ Σ ((d - μ - G(ξ))/σ)² + ½ |ξ|²,   G(ξ) = H u(m exp(g(ξ))).
 
-    For independent ξ ~ N(0, 1), and modes with the deviations of the law of log a, the minimiser is
-    the maximum of the posterior density of g. σ² is the sum of the variances of the noise, of the
-    model's error and of the rounding, taken as independent at all points. The mean μ and the
-    variance of the model's error come from training samples. The steps are those of
+    For independent ξ ~ N(0, 1), and modes with the deviations of the distribution of log a, the
+    minimiser is the maximum of the posterior density of g. σ² is the sum of the variances of the
+    noise, of the model's error and of the rounding, taken as independent at all points. The mean μ
+    and the variance of the model's error come from training samples. The steps are those of
     `GaussianInversion`, whose derivatives are one tangent or one adjoint solve each.
 
     The deviation of a is a √v, to first order, where v is the variance of g at a point under the
@@ -186,20 +186,20 @@ class LogInversion:
         variance = float(np.square(errors - mean).mean())
         return cls(flow, mean, variance, omitted)
 
-    def __call__(self, data: np.ndarray, deviation: np.ndarray) -> Estimate:
+    def __call__(self, data: np.ndarray, std: np.ndarray) -> Estimate:
         """The estimate for one sample, from data and the deviation of their noise."""
-        d, noise = data.ravel() - self.mean.ravel(), deviation.ravel()
+        d, noise = data.ravel() - self.mean.ravel(), std.ravel()
         sigma = np.sqrt(noise**2 + self.variance + _FLOOR**2 * np.mean(d**2))
         inversion = GaussianInversion(self.flow, limit=60, rtol=1e-2)
-        estimate = inversion(d, sigma, np.zeros(self.flow.modes.deviations.size))
+        estimate = inversion(d, sigma, np.zeros(self.flow.modes.stds.size))
         a = self.flow.median * np.exp(self.flow.modes.field_of(estimate.coefficients))
         if self.omitted is None:
             return Estimate(a, estimate.solves, estimate.iterations, estimate.converged)
         matrix = self.flow.modes.matrix
         variance = np.sum((matrix @ estimate.covariance) * matrix, axis=1).reshape(a.shape)
         solves = estimate.solves + estimate.coefficients.size  # tangents of the covariance
-        deviation = a * np.sqrt(variance + self.omitted)
-        return Estimate(a, solves, estimate.iterations, estimate.converged, deviation)
+        std = a * np.sqrt(variance + self.omitted)
+        return Estimate(a, solves, estimate.iterations, estimate.converged, std)
 
 
 def log_inversions(
@@ -209,7 +209,7 @@ def log_inversions(
 
     Args:
         setting: The inverse problem.
-        field: Law of g.
+        field: Distribution of g.
         median: The median of a.
         source: The source f.
     """
@@ -222,10 +222,10 @@ def log_inversions(
         observed = observed[:, setting.sensors]
 
     def largest_density(_: float) -> Inversion:
-        modes = SquareModes.of_law(field, grid)
+        modes = SquareModes.of_distribution(field, grid)
         flow = LogFlow(modes, median, source, observation)
-        variance = (modes.basis**2) @ modes.deviations**2 @ (modes.basis**2).T
-        omitted = np.maximum(Prior(field, grid).deviation ** 2 - variance, 0)
+        variance = (modes.basis**2) @ modes.stds**2 @ (modes.basis**2).T
+        omitted = np.maximum(Prior(field, grid).std ** 2 - variance, 0)
         return LogInversion.of_samples(flow, setting.a, observed, omitted)
 
     def tikhonov(weight: float) -> Inversion:

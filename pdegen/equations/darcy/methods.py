@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import AfterValidator, Field
 
 from pdegen.domains import CellGrid
-from pdegen.equations.darcy.law import DarcyClaims
+from pdegen.equations.darcy.checks import DarcyClaims
 from pdegen.schema import Count, Positive, Strict, Tolerance
 
 if TYPE_CHECKING:  # solvers are imported only when they are built, since compilation takes a while

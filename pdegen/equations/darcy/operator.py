@@ -64,23 +64,23 @@ class Diffusion:
         au[:, :, 1:] += through
         return au
 
-    def fluxes(self, u: Array, walls: Array | float = 0.0) -> tuple[Array, Array]:
+    def fluxes(self, u: Array, boundary_value: Array | float = 0.0) -> tuple[Array, Array]:
         """Total fluxes -h a_f ∂u/∂n through the faces normal to x and through those normal to y.
 
         A positive flux points in the direction of the axis.
         """
-        x, y = jumps(u, walls)
+        x, y = jumps(u, boundary_value)
         return -self.faces_x * x, -self.faces_y * y
 
-    def right_hand_side(self, f: Array | float = 1.0, walls: Array | float = 0.0) -> Array:
+    def right_hand_side(self, f: Array | float = 1.0, boundary_value: Array | float = 0.0) -> Array:
         """The right-hand side b of A u = b: h² f plus the inflow from the values at the walls."""
         xp = array_namespace(self.a)
         h = 1 / self.a.shape[1]
         f = xp.asarray(f, dtype=self.a.dtype, device=self.a.device)
         b = h * h * xp.broadcast_to(f, self.a.shape)
-        if isinstance(walls, (int, float)) and walls == 0:
+        if isinstance(boundary_value, (int, float)) and boundary_value == 0:
             return b
-        return b - outflow(*self.fluxes(xp.zeros_like(self.a), walls))
+        return b - outflow(*self.fluxes(xp.zeros_like(self.a), boundary_value))
 
     def relative_residual(self, u: Array, b: Array) -> Array:
         """‖b - A u‖/‖b‖ of each sample, or ‖A u‖ if b is 0."""
@@ -118,7 +118,7 @@ def five_point_matrix(
 
 
 def jumps(
-    u: Cells, walls: Array | float = 0.0
+    u: Cells, boundary_value: Array | float = 0.0
 ) -> tuple[Float[Array, "*batch n1 n"], Float[Array, "*batch n n1"]]:
     """Differences of u between neighbouring cells, along x and along y.
 
@@ -126,7 +126,7 @@ def jumps(
     """
     xp = array_namespace(u)
     n, batch = u.shape[-1], u.shape[:-2]
-    g = wall_values(walls, u)
+    g = boundary_values(boundary_value, u)
     west, east = (xp.broadcast_to(side, (*batch, 1, n)) for side in (g[0], g[1]))
     south, north = (xp.broadcast_to(side[:, None], (*batch, n, 1)) for side in (g[2], g[3]))
     u_x, u_y = xp.concat([west, u, east], axis=-2), xp.concat([south, u, north], axis=-1)
@@ -141,13 +141,15 @@ def outflow(
     return x + through_y[..., 1:] - through_y[..., :-1]
 
 
-def wall_values(walls: Array | float, u: Cells) -> Float[Array, "4 n"]:
+def boundary_values(boundary_value: Array | float, u: Cells) -> Float[Array, "4 n"]:
     """Values on x = 0, x = 1, y = 0 and y = 1, shape (4, n).
 
-    Raises ValueError if `walls` is neither a number nor an array of this shape.
+    Raises ValueError if `boundary_value` is neither a number nor an array of this shape.
     """
     xp, n = array_namespace(u), u.shape[-1]
-    g = xp.asarray(walls, dtype=u.dtype, device=u.device)
+    g = xp.asarray(boundary_value, dtype=u.dtype, device=u.device)
     if g.ndim and tuple(g.shape) != (4, n):
-        raise ValueError(f"walls must be a number or of shape (4, {n}), got {tuple(g.shape)}")
+        raise ValueError(
+            f"boundary_value must be a number or of shape (4, {n}), got {tuple(g.shape)}"
+        )
     return xp.broadcast_to(g, (4, n))

@@ -16,10 +16,11 @@ from pydantic import (
     model_validator,
 )
 
-from pdegen.checks.family import ScalarsLaw
-from pdegen.checks.law import Law, stated_error
+from pdegen.checks.check import StoreChecks, stated_error
+from pdegen.checks.family import ScalarsCheck
 from pdegen.domains import Box, CellGrid
 from pdegen.equations.base import Problem, with_rounding
+from pdegen.equations.darcy.checks import RandomSource, darcy_checks
 from pdegen.equations.darcy.estimate import compared_refinements, estimated_error
 from pdegen.equations.darcy.inputs import (
     FiniteOrLaw,
@@ -32,7 +33,6 @@ from pdegen.equations.darcy.inputs import (
     printed,
     stored,
 )
-from pdegen.equations.darcy.law import RandomSource, darcy_law
 from pdegen.equations.darcy.methods import FiniteElementMethod, FiniteVolumeMethod, PublishedMethod
 from pdegen.equations.darcy.refinement import forward_map, reference_solver, refined, solver_of
 from pdegen.equations.latex import number, with_value
@@ -77,7 +77,7 @@ class Darcy(Problem):
             a Gaussian field. [permeability · pressure/length²]
         walls: The value of u on the boundary. [pressure]
         resolution: Cells along each axis.
-        field: Law of the Gaussian field that the coefficient is made of.
+        field: Distribution of the Gaussian field that the coefficient is made of.
         coefficient: The map from the field to the coefficient.
         solver: The numerical method that computes the solutions.
     """
@@ -314,22 +314,24 @@ class Darcy(Problem):
         packages = super().software(device) | versions("numba")
         return packages | (client.versions() if self.solver.method == "finite-element" else {})
 
-    def law(self) -> Law:
+    def checks(self) -> StoreChecks:
         names, source = self.parameter_names, self.source
         if isinstance(source, GaussianSource):
             source = RandomSource(source.build(), source.mean)
         else:
             source = stored("source", source, names)
-        law = darcy_law(
+        checks = darcy_checks(
             self.field.build(), self.grid, self.coefficient.stored(names), source,
             stored("walls", self.walls, names), self.solver.claims(self.resolution),
         )  # fmt: skip
-        return Law((*law.checks, *stated_error(_LARGEST_ERROR))) if self._states_error else law
+        if not self._states_error:
+            return checks
+        return StoreChecks((*checks.each, *stated_error(_LARGEST_ERROR)))
 
-    def law_of_store(self) -> Law:
+    def checks_of_store(self) -> StoreChecks:
         """A new check of the law of a store. All checks use the numbers of each sample."""
-        numbers = [ScalarsLaw(self.laws_by_variable)] if self.laws else []
-        return Law((*numbers, *self.law().checks))
+        numbers = [ScalarsCheck(self.laws_by_variable)] if self.laws else []
+        return StoreChecks((*numbers, *self.checks().each))
 
     def check_solver(self, device: str | None = None) -> None:
         method = self.solver.method

@@ -62,7 +62,7 @@ def forward_map(
     factor: int,
     grid: CellGrid,
     source: float,
-    walls: float,
+    boundary_value: float,
     x: Float[np.ndarray, " m"],
 ) -> Forward:
     """The map from a coefficient on any number of cells to u at the points x.
@@ -75,6 +75,8 @@ def forward_map(
 
     def solution(a: Float[np.ndarray, "k k"]) -> Float[np.ndarray, "m m"]:
         mean = averages(len(a), grid.n)
-        return observation(walls + refined(solver, factor, (mean @ a @ mean.T)[None], source).u[0])
+        return observation(
+            boundary_value + refined(solver, factor, (mean @ a @ mean.T)[None], source).u[0]
+        )
 
     return solution

@@ -168,16 +168,16 @@ class TotalVariation:
             return None
         return replace(self, grid=CellGrid(-(-self.grid.n // 2)), rtol=_COARSE * self.rtol)
 
-    def __call__(self, d: Data, deviation: Data) -> Field:
+    def __call__(self, d: Data, std: Data) -> Field:
         """The estimated coefficient of one sample.
 
         Args:
             d: Noisy values of u at the points, indexed [x, y].
-            deviation: Standard deviation σ > 0 of the noise.
+            std: Standard deviation σ > 0 of the noise.
         """
-        return self.estimate(d, deviation).a
+        return self.estimate(d, std).a
 
-    def estimate(self, d: Data, deviation: Data) -> Estimate:
+    def estimate(self, d: Data, std: Data) -> Estimate:
         """The estimated coefficient of one sample, with the cost and the status of the iteration.
 
         Arguments are those of a call.
@@ -185,14 +185,14 @@ class TotalVariation:
         n, (low, high) = self.grid.n, self.bounds
         p, solves, taken = np.full((n, n), 0.5), 0, 0
         if self._coarser is not None:
-            coarse = self._coarser.estimate(d, deviation)
+            coarse = self._coarser.estimate(d, std)
             to_fine = averages(self._coarser.grid.n, n)
             p = to_fine @ ((coarse.a - low) / (high - low)) @ to_fine.T
             solves, taken = coarse.solves, coarse.iterations
-        at = self.at(p, d, deviation)
+        at = self.at(p, d, std)
         values, solves, converged = [at.value], solves + 1, False
         for _ in range(self.iterations):
-            moved, used = self._moved(at, d, deviation)
+            moved, used = self._moved(at, d, std)
             solves, taken = solves + used, taken + 1
             if moved is None:
                 break
@@ -202,19 +202,19 @@ class TotalVariation:
                 break
         return Estimate(low + (high - low) * at.p, solves, taken, converged)
 
-    def at(self, p: Field, d: Data, deviation: Data) -> ObjectiveAt:
+    def at(self, p: Field, d: Data, std: Data) -> ObjectiveAt:
         """The objective at p, with its derivatives."""
-        misfit = Misfit(self._observation, d, deviation, axes=d.ndim)
+        misfit = Misfit(self._observation, d, std, axes=d.ndim)
         return ObjectiveAt(p, self._flow.linearise(p), misfit, self._penalty(p), self.weight)
 
-    def _moved(self, at: ObjectiveAt, d: Data, deviation: Data) -> tuple[ObjectiveAt | None, int]:
+    def _moved(self, at: ObjectiveAt, d: Data, std: Data) -> tuple[ObjectiveAt | None, int]:
         """The objective after a step, and the number of solves. The objective is None if no step
         length decreases it."""
         step, iterations = at.step
         solves, length = 1 + 2 * iterations, 1.0
         while length >= _SHORTEST:
             p, solves = np.clip(at.p + length * step, 0, 1), solves + 1
-            moved = self.at(p, d, deviation)
+            moved = self.at(p, d, std)
             if moved.value < at.value + _ARMIJO * float(np.sum(at.gradient * (p - at.p))):
                 return moved, solves
             length /= 2

@@ -8,10 +8,10 @@ import numpy as np
 from jaxtyping import Float
 from pydantic import Field, model_validator
 
-from pdegen.checks.law import Law
+from pdegen.checks.check import StoreChecks
 from pdegen.domains import Box, CellGrid
 from pdegen.equations.base import Problem, check_error, with_rounding
-from pdegen.equations.darcy_inclusion.law import inclusion_law
+from pdegen.equations.darcy_inclusion.checks import inclusion_checks
 from pdegen.equations.darcy_inclusion.shape import RandomInclusion
 from pdegen.equations.darcy_inclusion.solver import FittedElement
 from pdegen.equations.latex import with_value
@@ -203,8 +203,8 @@ class DarcyInclusion(Problem):
         solver = FittedElement(n, self.outside, self.inside)
         return solver.solve(shape.curve(z, n), self.grid, self.source)
 
-    def law(self) -> Law:
-        return inclusion_law(
+    def checks(self) -> StoreChecks:
+        return inclusion_checks(
             self.inclusion.build(), self.grid, (self.outside, self.inside), self.source, ANGLES,
             _MOST_ERROR,
         )  # fmt: skip

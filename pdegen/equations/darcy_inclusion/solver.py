@@ -24,7 +24,7 @@ from pdegen.numerics.fenicsx import client
 
 _TIMEOUT = 300.0  # seconds for a sample in the worker
 _RESIDUAL = 1e-10  # largest relative residual of the linear system
-Walls = Callable[[np.ndarray, np.ndarray], np.ndarray]
+BoundaryValue = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class FittedElement:
 
     def solve(
         self, curve: Float[np.ndarray, "points 2"], grid: CellGrid, f: float = 1.0,
-        walls: Walls | None = None,
+        boundary_value: BoundaryValue | None = None,
     ) -> tuple[Float[np.ndarray, "n n"], float]:  # fmt: skip
         """u at the cell centres of a grid, and the relative residual.
 
@@ -54,14 +54,14 @@ class FittedElement:
             curve: Points of the curve, an even number: ends and middles of edges in turn.
             grid: The cells along each axis.
             f: The source.
-            walls: The function g of (x, y); 0 by default.
+            boundary_value: The function g of (x, y); 0 by default.
 
         Raises:
             SolveError: If the sample cannot be meshed or solved.
             WorkerError: If the worker dies or exceeds the timeout.
         """
         x, y = _perimeter(2 * self.n).T
-        g = np.zeros(len(x)) if walls is None else walls(x, y)
+        g = np.zeros(len(x)) if boundary_value is None else boundary_value(x, y)
         a = np.array([self.outside, self.inside])
         reply = client.solve_fitted({"curve": curve, "n": self.n, "a": a, "f": f, "g": g}, _TIMEOUT)
         residual = float(reply["residual"])

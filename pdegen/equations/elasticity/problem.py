@@ -9,10 +9,10 @@ import numpy as np
 from jaxtyping import Float
 from pydantic import Field, model_validator
 
-from pdegen.checks.law import Law
+from pdegen.checks.check import StoreChecks
 from pdegen.domains import Cloud
 from pdegen.equations.base import Problem, check_error, with_rounding
-from pdegen.equations.elasticity.law import elasticity_law
+from pdegen.equations.elasticity.checks import elasticity_checks
 from pdegen.equations.elasticity.material import Hooke, Material, MooneyRivlin, von_mises
 from pdegen.equations.elasticity.mesh import PointTransfer, Rings
 from pdegen.equations.elasticity.recovery import Recovery
@@ -322,8 +322,8 @@ class Elasticity(Problem):
         stress = von_mises(self.material.build().true_stress(gradient))
         return _Label(u, np.ascontiguousarray(stress))  # its sums have the same bits in any batch
 
-    def law(self) -> Law:
-        return elasticity_law(
+    def checks(self) -> StoreChecks:
+        return elasticity_checks(
             self.void.build(), self.sheet(self.rings), ANGLES, _MOST_ERROR,
             exact=(self.refinement, self.grading, self.stress) == (1, 0, "direct"),
         )  # fmt: skip

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 import numpy as np
 from pydantic import Field, field_validator, model_validator
 
-from pdegen.checks.law import Law
+from pdegen.checks.check import StoreChecks
 from pdegen.domains import Box, CellGrid, PeriodicGrid
 from pdegen.equations.base import Problem, check_size, with_rounding
-from pdegen.equations.inviscid_burgers.law import inviscid_burgers_law
+from pdegen.equations.inviscid_burgers.checks import inviscid_burgers_checks
 from pdegen.equations.registry import equation
 from pdegen.equations.times import Times, squeeze_single_time
 from pdegen.sampling.squared_exponential import SquaredExponentialField, averages
@@ -167,8 +167,8 @@ class InviscidBurgers(Problem):
             "error": with_rounding(error),
         }
 
-    def law(self) -> Law:
+    def checks(self) -> StoreChecks:
         periodic = self.boundary == "periodic"
-        return inviscid_burgers_law(
+        return inviscid_burgers_checks(
             self.initial.build(), self.resolution, periodic, self.times, self.solver.tolerance
         )

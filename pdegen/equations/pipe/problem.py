@@ -9,13 +9,13 @@ from array_api_compat import array_namespace
 from jaxtyping import Float
 from pydantic import Field, model_validator
 
-from pdegen.checks.law import Law
+from pdegen.checks.check import StoreChecks
 from pdegen.domains import Curvilinear
 from pdegen.equations.base import Problem, check_error, with_rounding
 from pdegen.equations.latex import with_value
 from pdegen.equations.pipe.centre_line import CentreLine
+from pdegen.equations.pipe.checks import pipe_checks
 from pdegen.equations.pipe.flow import PipeFlow
-from pdegen.equations.pipe.law import pipe_law
 from pdegen.equations.pipe.solver import FLOW_RATE, Pipe
 from pdegen.equations.registry import equation
 from pdegen.numerics.device import Array, constant, empty
@@ -215,10 +215,10 @@ class BentPipe(Problem):
         velocity, pressure = flow.velocity, flow.at_nodes
         return [values[points] for values in (velocity[:, 0], velocity[:, 1], pressure)]
 
-    def law(self) -> Law:
+    def checks(self) -> StoreChecks:
         elements = (self.resolution - 1) // 2
         pipe = Pipe(elements, elements, self.length, self.viscosity)
-        return pipe_law(
+        return pipe_checks(
             self.centre.names, self.centre.build, pipe, _MOST_ERROR, exact=self.refinement == 1
         )
 

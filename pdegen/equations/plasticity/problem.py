@@ -8,11 +8,11 @@ import numpy as np
 from jaxtyping import Float
 from pydantic import Field, model_validator
 
-from pdegen.checks.law import Law
+from pdegen.checks.check import StoreChecks
 from pdegen.domains import Box, NodalGrid
 from pdegen.equations.base import Problem, check_error, with_rounding
+from pdegen.equations.plasticity.checks import MOST_ERROR, plasticity_checks
 from pdegen.equations.plasticity.die import Spline
-from pdegen.equations.plasticity.law import MOST_ERROR, plasticity_law
 from pdegen.equations.plasticity.solver import Billet, Forging, Metal, centred
 from pdegen.equations.registry import equation
 from pdegen.numerics.errors import SolveError
@@ -325,8 +325,8 @@ class Plasticity(Problem):
             **{name: np.array([value]) for name, value in values.items()},
         }
 
-    def law(self) -> Law:
-        return plasticity_law(
+    def checks(self) -> StoreChecks:
+        return plasticity_checks(
             self.forging,
             self.die.build(self.length),
             lambda z: self.die.pieces(z, self.length),

@@ -8,11 +8,11 @@ import numpy as np
 from jaxtyping import Float
 from pydantic import AfterValidator, Field, model_validator
 
-from pdegen.checks.law import Law
+from pdegen.checks.check import StoreChecks
 from pdegen.domains import Box, PeriodicGrid
 from pdegen.equations.base import Problem
 from pdegen.equations.latex import with_value
-from pdegen.equations.pulses.law import pulses_law
+from pdegen.equations.pulses.checks import pulses_checks
 from pdegen.equations.pulses.solver import Pulse, Transport
 from pdegen.equations.registry import equation
 from pdegen.equations.times import Times, squeeze_single_time
@@ -132,11 +132,11 @@ class Pulses(Problem):
         a = pulse.averages(self.resolution)
         return {"a": a.astype(np.float32), "u": u.astype(np.float32), "z": z}
 
-    def law(self) -> Law:
+    def checks(self) -> StoreChecks:
         def initial(z: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
             pulse = self.initial.build(z)
             return pulse.height, pulse.width, pulse.centre
 
-        return pulses_law(
+        return pulses_checks(
             self.resolution, self.speed, self.times, list(self.initial.ranges), initial
         )

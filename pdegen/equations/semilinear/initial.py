@@ -12,7 +12,7 @@ import numpy as np
 from array_api_compat import array_namespace
 from pydantic import BeforeValidator
 
-from pdegen.checks.gaussian import GaussianLaw
+from pdegen.checks.gaussian import GaussianCheck
 from pdegen.checks.modes import Modes, periodic_modes, torus_modes
 from pdegen.domains import PeriodicGrid
 from pdegen.equations.semilinear.solver import Numbers
@@ -107,7 +107,7 @@ class Initial(Strict):
         xp = array_namespace(fields[0])
         return self.of(xp.stack(fields * (count // len(fields)), axis=1), axes)
 
-    def checks(self, grids: tuple[PeriodicGrid, ...], count: int) -> Iterator[GaussianLaw]:
+    def checks(self, grids: tuple[PeriodicGrid, ...], count: int) -> Iterator[GaussianCheck]:
         """The checks of the law of each Gaussian field.
 
         A field is not checked if the rounding of the stored values hides its law.
@@ -117,7 +117,7 @@ class Initial(Strict):
         for component in range(self.fields(count)):
             size, inverse = self.inverse(component, count, math.sqrt(field.pointwise_variance))
             if size < _LARGEST:
-                yield GaussianLaw(
+                yield GaussianCheck(
                     "a",
                     lambda a, k=component, inverse=inverse: inverse(
                         (a[:, k] if a.ndim == axes + 2 else a).astype(np.float64)
@@ -140,7 +140,7 @@ class Initial(Strict):
         """The initial value as a function of the fields g of shape (batch, components, *points)."""
 
     @abstractmethod
-    def inverse(self, component: int, count: int, deviation: float) -> tuple[float, Inverse]:
+    def inverse(self, component: int, count: int, std: float) -> tuple[float, Inverse]:
         """A size s, and the map from a component of the initial value to g/s.
 
         The size s is chosen such that g/s, computed from stored values, has rounding errors like
@@ -149,7 +149,7 @@ class Initial(Strict):
         Args:
             component: Index of the component.
             count: Number of components.
-            deviation: Standard deviation of g.
+            std: Standard deviation of g.
         """
 
     @abstractmethod
@@ -157,7 +157,7 @@ class Initial(Strict):
         """Lower and upper bounds of the components; None if the law has no bounds."""
 
     @abstractmethod
-    def speed(self, count: int, deviation: float) -> float:
+    def speed(self, count: int, std: float) -> float:
         """A typical value of |u|: nearly every sample has larger values at some points."""
 
     @property
@@ -194,17 +194,17 @@ class Gaussian(Initial):
     def of(self, g: Array, axes: int) -> Array:
         return g + _column(self.mean, g, axes)
 
-    def inverse(self, component: int, count: int, deviation: float) -> tuple[float, Inverse]:
+    def inverse(self, component: int, count: int, std: float) -> tuple[float, Inverse]:
         mean = spread(self.mean, count, "")[component]
-        size = math.hypot(mean, deviation)
+        size = math.hypot(mean, std)
         return size, lambda a: (a - mean) / size
 
     def bounds(self, count: int) -> None:
         return None
 
-    def speed(self, count: int, deviation: float) -> float:
+    def speed(self, count: int, std: float) -> float:
         """The largest root mean square of a component."""
-        return max(math.hypot(mean, deviation) for mean in spread(self.mean, count, ""))
+        return max(math.hypot(mean, std) for mean in spread(self.mean, count, ""))
 
     @property
     def symmetric(self) -> bool:
@@ -242,7 +242,7 @@ class Bounded(Initial):
         low, high = (_column(level, g, axes) for level in (self.low, self.high))
         return low + (high - low) / (1 + array_namespace(g).exp(-(g + self.mean)))
 
-    def inverse(self, component: int, count: int, deviation: float) -> tuple[float, Inverse]:
+    def inverse(self, component: int, count: int, std: float) -> tuple[float, Inverse]:
         """A size s, and the map from a component of the initial value to g/s.
 
         The size s is proportional to the largest rounding error of g. This error occurs where the
@@ -252,7 +252,7 @@ class Bounded(Initial):
         mean = self.mean
         if low == high:
             return math.inf, lambda a: a
-        size = 1 + math.exp(min(700.0, (mean if low == 0 else abs(mean)) + 6 * deviation))
+        size = 1 + math.exp(min(700.0, (mean if low == 0 else abs(mean)) + 6 * std))
         size *= 1 if low == 0 else max(abs(low), abs(high)) / abs(high - low)
 
         def inverse(a: np.ndarray) -> np.ndarray:
@@ -266,7 +266,7 @@ class Bounded(Initial):
         low, high = zip(*(sorted(pair) for pair in pairs), strict=True)
         return low, high
 
-    def speed(self, count: int, deviation: float) -> float:
+    def speed(self, count: int, std: float) -> float:
         """The largest |low + high|/2 of a component."""
         low, high = self.bounds(count)
         return max(abs(a + b) / 2 for a, b in zip(low, high, strict=True))

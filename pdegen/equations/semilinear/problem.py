@@ -12,12 +12,13 @@ import numpy as np
 from array_api_compat import array_namespace
 from pydantic import Field, model_validator
 
-from pdegen.checks.law import Law
+from pdegen.checks.check import StoreChecks
 from pdegen.domains import Box, PeriodicGrid
 from pdegen.equations.base import Problem, check_size, with_rounding
 from pdegen.equations.latex import Named, with_value
 from pdegen.equations.latex import number as latex_number
 from pdegen.equations.registry import equation
+from pdegen.equations.semilinear.checks import SemilinearClaims, solved_checks
 from pdegen.equations.semilinear.coefficients import Linear, Nonlinear
 from pdegen.equations.semilinear.formulas import latex, plain
 from pdegen.equations.semilinear.initial import (
@@ -25,7 +26,6 @@ from pdegen.equations.semilinear.initial import (
     Gaussian,
     spread,
 )
-from pdegen.equations.semilinear.law import SemilinearClaims, solved_checks
 from pdegen.equations.semilinear.solver import Numbers, Terms, family_solver
 from pdegen.equations.times import TimesFromStart, check_divides, check_steps
 from pdegen.numerics.device import Array
@@ -69,7 +69,7 @@ class SemilinearProblem(Problem):
         times: Times of the output. [time]
         resolution: Points of the output along each axis.
         linear, nonlinear: The terms of the equation.
-        initial: Law of the initial values.
+        initial: Distribution of the initial values.
         solver: Resolution, time step and tolerance of the solver.
     """
 
@@ -233,7 +233,7 @@ class SemilinearProblem(Problem):
             square = np.arange(1, field.modes + 1) ** 2
         else:
             square = np.sum(field.wave_vectors**2, axis=1)
-        energy = float(np.sum((2 * np.pi / self.length) ** 2 * square * field.mode_deviations**2))
+        energy = float(np.sum((2 * np.pi / self.length) ** 2 * square * field.mode_stds**2))
         speed = self.initial.speed(len(self.components), math.sqrt(field.pointwise_variance))
         return speed, math.sqrt(energy / self.dimension)
 
@@ -356,7 +356,7 @@ class SemilinearProblem(Problem):
         torus = self.torus
         return {} if self.terms.diagonal else provenance(torus.points, torus.finer.points)
 
-    def law(self) -> Law:
+    def checks(self) -> StoreChecks:
         grids, count = self._grids(self.resolution), len(self.components)
         evolution = SemilinearClaims(
             terms=self.terms,
@@ -368,7 +368,7 @@ class SemilinearProblem(Problem):
         )
         solver = self.solver
         solved = solved_checks(solver.dt, solver.tolerance)
-        return Law((*self.initial.checks(grids, count), *solved, *evolution.checks()))
+        return StoreChecks((*self.initial.checks(grids, count), *solved, *evolution.checks()))
 
 
 @lru_cache(maxsize=4)

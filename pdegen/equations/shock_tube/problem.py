@@ -8,12 +8,12 @@ import numpy as np
 from jaxtyping import Float
 from pydantic import Field, model_validator
 
-from pdegen.checks.law import Law
+from pdegen.checks.check import StoreChecks
 from pdegen.domains import Box, CellGrid
 from pdegen.equations.base import Problem
 from pdegen.equations.latex import with_value
 from pdegen.equations.registry import equation
-from pdegen.equations.shock_tube.law import shock_tube_law
+from pdegen.equations.shock_tube.checks import shock_tube_checks
 from pdegen.equations.shock_tube.solver import Gas, ShockTube, State
 from pdegen.equations.times import Times, squeeze_single_time
 from pdegen.sampling.uniform import Finite, PositiveRange, Range, placed, uniforms
@@ -213,7 +213,7 @@ class ShockTubes(Problem):
             "iterations": star.iterations,
         }
 
-    def law(self) -> Law:
+    def checks(self) -> StoreChecks:
         (grid,) = self.domain.grids
 
         def initial(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -221,6 +221,6 @@ class ShockTubes(Problem):
             return np.stack([*vars(left).values(), *vars(right).values()], axis=1), x0
 
         cells = CellGrid(grid.n, grid.length, grid.start)
-        return shock_tube_law(
+        return shock_tube_checks(
             cells, self.gamma, self.times, list(self.initial.ranges), initial, _RESIDUAL
         )

@@ -10,14 +10,14 @@ import numpy as np
 from array_api_compat import array_namespace
 from pydantic import Field, model_validator
 
+from pdegen.checks.check import StoreChecks
 from pdegen.checks.evolution import Evolution
-from pdegen.checks.law import Law
 from pdegen.domains import Box, PeriodicGrid
 from pdegen.equations.base import Problem, check_size, with_rounding
 from pdegen.equations.latex import with_value
 from pdegen.equations.registry import equation
 from pdegen.equations.times import Times, check_steps, squeeze_single_time
-from pdegen.equations.vorticity.law import VorticityClaims, vorticity_law
+from pdegen.equations.vorticity.checks import VorticityClaims, vorticity_checks
 from pdegen.equations.vorticity.solver import Flow
 from pdegen.numerics.device import Array, empty, first_true
 from pdegen.numerics.errors import SolveError
@@ -105,7 +105,7 @@ class Vorticity(Problem):
         times: Times of the output. [time]
         resolution: Points of the output along each axis; even, at least 8.
         restriction: The map from the solution on the solver's grid to the output.
-        initial: Law of the initial values.
+        initial: Distribution of the initial values.
         force: The force f.
         solver: The numerical method that computes the solutions.
     """
@@ -173,7 +173,7 @@ class Vorticity(Problem):
         """The root mean square of |u| at time 0."""
         field = replace(self.initial.build(), modes=min(self.initial.modes, _SPEED_MODES))
         k = 2 * np.pi * np.linalg.norm(field.wave_vectors, axis=1)
-        return float(np.linalg.norm(field.mode_deviations / k))
+        return float(np.linalg.norm(field.mode_stds / k))
 
     @property
     def formula(self) -> str:
@@ -309,7 +309,7 @@ class Vorticity(Problem):
     def transforms(self) -> dict[str, str]:
         return provenance((self.solver.resolution,) * 2)
 
-    def law(self) -> Law:
+    def checks(self) -> StoreChecks:
         stride, n = self.restriction == "stride", self.resolution
         folded = stride and self.initial.modes >= n / 2
         solved = VorticityClaims(
@@ -327,7 +327,7 @@ class Vorticity(Problem):
             tolerance=solved.tolerance,
             folded=solved.folded,
         )
-        return vorticity_law(None if folded else self.initial.build(), n, solved, evolved)
+        return vorticity_checks(None if folded else self.initial.build(), n, solved, evolved)
 
 
 _FIELDS = {"viscosity": "viscosity", "force.amplitude": "amplitude"}  # of `Flow`, by keys

@@ -36,7 +36,7 @@ def test_the_coefficient_and_the_prediction_are_of_the_median_sample(darcy):
     first, second = (attention._eigenfunctions(run, i, run.pairs.domain)[0] for i in (0, 1))
     assert np.abs(first - second).max() > 1e-6
     errors = run.errors(run.prediction)[:, 0]
-    median = run.pairs.samples[np.argsort(errors)[(len(errors) - 1) // 2]]
+    median = run.pairs.ids[np.argsort(errors)[(len(errors) - 1) // 2]]
     assert f"Test sample {median}, the median" in section(darcy)
 
 

@@ -113,8 +113,8 @@ def test_the_potential_is_half_the_weighted_misfit(level):
     xi, other = rng.standard_normal((2, 6, 6))
     p = (level.prior.field_of(xi) >= 0).astype(float)
     u = level.observation(level.forward.linearise(p).u)
-    deviation, r = 0.1 * np.ones((3, 3)), 0.1 * rng.standard_normal((3, 3))
-    phi = PhasePotential(level, u + r + 0.02, deviation).potential
+    std, r = 0.1 * np.ones((3, 3)), 0.1 * rng.standard_normal((3, 3))
+    phi = PhasePotential(level, u + r + 0.02, std).potential
     assert phi(xi) == pytest.approx(0.5 * np.sum((r / 0.1) ** 2), rel=1e-6)
     assert phi(3.0 * xi) == phi(xi) != phi(other)  # only the sign of g counts
 
@@ -124,7 +124,7 @@ def test_the_curvature_is_that_of_gauss_and_newton(level):
     xi, v = rng.standard_normal((2, 6, 6))
     v[4:], v[:, 4:] = 0, 0
     of = PhasePotential(level, np.zeros((3, 3)), 0.1 * np.ones((3, 3)), 0.5, modes=4)
-    width = 0.5 * np.sqrt(np.mean(level.prior.deviation**2))
+    width = 0.5 * np.sqrt(np.mean(level.prior.std**2))
 
     def smooth(at):
         p = scipy.special.ndtr(level.prior.field_of(at) / width)

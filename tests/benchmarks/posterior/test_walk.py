@@ -38,7 +38,7 @@ def test_compiled_steps_are_the_steps(coarse):
     at = fine.predicted(xi)
     state = xi, at, coarse.predicted(xi) if coarse else at, fine.misfit(at)
     proposal = Proposal.of(root.T @ root)
-    expected, *counts = method.taken(state, 0.8, 0.4, proposal, randoms)
+    expected, *counts = method.step(state, 0.8, 0.4, proposal, randoms)
     found, *others = PhaseWalk(fine, coarse)(state, 0.8, 0.4, proposal, randoms)
     assert counts == others
     assert 20 < counts[1] < 280  # of 300: both answers occur

@@ -22,11 +22,11 @@ def recompute(content: Content, seed: int, samples: range) -> Expected:
         xi, zeta = pairs(seed, sample, law["modes"] + 1)
         theta.append([xi[0], *np.stack([xi[1:], zeta[1:]], axis=1).ravel()])
         k = np.arange(law["modes"] + 1)
-        deviations = law["sigma"] * np.sqrt(
+        stds = law["sigma"] * np.sqrt(
             np.where(k, 2, 1) * law["length"] * np.sqrt(2 * np.pi)
             * np.exp(-((2 * np.pi * k * law["length"]) ** 2) / 2)
         )  # fmt: skip
-        cosines, sines = deviations * xi, deviations * np.where(k, zeta, 0)
+        cosines, sines = stds * xi, stds * np.where(k, zeta, 0)
 
         def potential(y, cosines=cosines, sines=sines, k=k[1:]):
             angle = 2 * np.pi * np.multiply.outer(y, k)

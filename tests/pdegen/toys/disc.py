@@ -5,7 +5,7 @@ from typing import Literal
 
 import numpy as np
 
-from pdegen.checks.law import Bound, Distinct, Law
+from pdegen.checks.check import Bound, Distinct, StoreChecks
 from pdegen.domains import Cloud
 from pdegen.equations.base import Problem
 from pdegen.equations.registry import equation
@@ -49,8 +49,8 @@ class Disc(Problem):
         values = {"a": a, "u": a * (1 - x**2 - y**2) / 4, "x": x, "y": y}
         return {**{k: v.astype(np.float32) for k, v in values.items()}, "count": count}
 
-    def law(self) -> Law:
-        return Law((Distinct("a"), Bound("u", "the distance from a (1 - r²)/4", distance)))
+    def checks(self) -> StoreChecks:
+        return StoreChecks((Distinct("a"), Bound("u", "the distance from a (1 - r²)/4", distance)))
 
 
 def distance(values: dict[str, np.ndarray]) -> tuple[np.ndarray, float]:

@@ -5,7 +5,7 @@ from typing import Literal
 
 import numpy as np
 
-from pdegen.checks.law import Bound, Distinct, Law
+from pdegen.checks.check import Bound, Distinct, StoreChecks
 from pdegen.domains import Box, PeriodicGrid
 from pdegen.equations.base import Problem
 from pdegen.equations.registry import equation
@@ -58,8 +58,10 @@ class Turning(Problem):
         decay = self.diffusivity * np.add.outer(k[0] ** 2, k[1] ** 2)
         return np.fft.ifft2(np.fft.fft2(w) * np.exp((1j - decay) * t))
 
-    def law(self) -> Law:
-        return Law((Distinct("a"), Bound("u", "the distance from the solution", self.distance)))
+    def checks(self) -> StoreChecks:
+        return StoreChecks(
+            (Distinct("a"), Bound("u", "the distance from the solution", self.distance))
+        )
 
     def distance(self, values: dict[str, np.ndarray]) -> tuple[np.ndarray, float]:
         w = values["a"][:, 0] + 1j * values["a"][:, 1].astype(complex)

@@ -103,14 +103,14 @@ def test_classical_methods_assume_a_level(finished):
     assert [cell.name for cell in finished.classical] == [
         *METHODS, *(f"{name}, assuming 3 times the level" for name in METHODS[:-1])
     ]  # fmt: skip
-    part, deviation = Cell(MAP, at=0.1), finished.source.deviation(finished.test_pairs(0.1))
+    part, std = Cell(MAP, at=0.1), finished.source.std(finished.test_pairs(0.1))
     data = finished.test_pairs(0.1).a[0, ..., 0].double().numpy()
     inversion = finished.inversions.methods[MAP].with_weight(1.0)
     answers = list[np.ndarray]()
     for assumed_level in finished.assumed_levels:
         observed = finished.data(replace(part, assumed_level=assumed_level)).first
         (found,) = finished.inversions.invert(MAP, 1.0, observed).estimates
-        assert np.array_equal(found.a, inversion(data, assumed_level * (0.1 * deviation)).a)
+        assert np.array_equal(found.a, inversion(data, assumed_level * (0.1 * std)).a)
         answers.append(found.a)
     assert not np.array_equal(*answers)
 
@@ -234,7 +234,7 @@ def test_noise_of_a_kind_that_no_method_knows(experiment, store, tmp_path):
     study.run(CPU)
     write_noise_report(study, CPU)
     same, part = replace(study, test_kind=None), Cell(MAP, at=0.1)
-    assert np.array_equal(study.data(part).deviation, same.data(part).deviation)
+    assert np.array_equal(study.data(part).std, same.data(part).std)
     eta = (
         study.data(part).values
         - study.source.samples("test", noise=None).resident().a[:1, ..., 0].double().numpy()
@@ -266,7 +266,7 @@ def test_every_kind_of_noise_is_inverted(experiment, store, tmp_path, kind):
         assert data.values.shape == (2, seen.sum()) == (2, round(0.5 * 169))
         clean = clean[:, seen]
         assert METHODS[-1] not in study.inversions.methods
-    found = np.sqrt(np.mean(((data.values - clean) / data.deviation) ** 2))
+    found = np.sqrt(np.mean(((data.values - clean) / data.std) ** 2))
     assert found == pytest.approx(1, abs=0.3)  # the deviation of noise that follows u is a mean
     for name, share in (("Tikhonov", 0.7), (MAP, 0.5)):  # of the first, few steps
         weights = study.inversions.methods[name].weights

@@ -58,7 +58,7 @@ def test_errors_and_coverage_are_those_of_the_estimates(study):
     for i, (estimate, truth) in enumerate(zip(found, study.truth[:2], strict=True)):
         off = estimate.a - truth
         assert row.errors[i] == pytest.approx(np.linalg.norm(off) / np.linalg.norm(truth))
-        inside = np.mean(abs(off) <= 1.6448536 * estimate.deviation)
+        inside = np.mean(abs(off) <= 1.6448536 * estimate.std)
         assert row.scores["coverage"][i] == pytest.approx(inside)
         assert 0.5 < row.scores["misfit"][i] < 1.5
 

@@ -8,8 +8,16 @@ from collections.abc import Callable
 import numpy as np
 from jaxtyping import Float
 
-from pdegen.checks.law import EPSILON, Bound, Distinct, Law, Quantity, Values, stated_error
-from pdegen.checks.uniform import UniformLaw
+from pdegen.checks.check import (
+    EPSILON,
+    Bound,
+    Distinct,
+    Quantity,
+    StoreChecks,
+    Values,
+    stated_error,
+)
+from pdegen.checks.uniform import UniformCheck
 from pdegen.equations.plasticity.die import Spline
 from pdegen.equations.plasticity.solver import Forging
 
@@ -28,9 +36,9 @@ _FALL = 1e-9  # largest relative fall of a quantity that only grows
 _STRAINED = 0.02
 
 
-def plasticity_law(
+def plasticity_checks(
     forging: Forging, spline: Spline, dies: Dies, drifts: bool, imbalance: float
-) -> Law:
+) -> StoreChecks:
     """The law of forgings: z is uniform and defines the die a, and u is the block's displacement.
 
     - At t = 0 the displacement is zero. The bottom stays on the floor, and no element folds.
@@ -40,9 +48,9 @@ def plasticity_law(
     - The plastic work, computed from the strains between frames, is near the stored one.
     """
     physics = _Physics(forging, spline, dies, drifts)
-    return Law(
+    return StoreChecks(
         (
-            UniformLaw("z", [f"height {k + 1}" for k in range(spline.points)]),
+            UniformCheck("z", [f"height {k + 1}" for k in range(spline.points)]),
             Distinct("z"),
             Bound("a", "the distance from the die of z", physics.die),
             Bound("u", "the displacement at t = 0", physics.start),

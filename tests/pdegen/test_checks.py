@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pdegen.checks.gaussian import GaussianLaw
-from pdegen.checks.law import SIGNIFICANCE, Bound, Check, Distinct, Law, Statistic
+from pdegen.checks.check import SIGNIFICANCE, Bound, Check, Distinct, Statistic, StoreChecks
+from pdegen.checks.gaussian import GaussianCheck
 from pdegen.checks.modes import periodic_modes, square_modes
-from pdegen.checks.two_phase import TwoPhaseLaw
+from pdegen.checks.two_phase import TwoPhaseCheck
 from pdegen.domains import CellGrid, PeriodicGrid
-from pdegen.equations.burgers.law import _Physics
-from pdegen.equations.darcy.law import DarcyClaims, ScaleLaw, darcy_law
+from pdegen.equations.burgers.checks import _Physics
+from pdegen.equations.darcy.checks import DarcyClaims, ScaleCheck, darcy_checks
 from pdegen.recipe import load_recipe
 from pdegen.sampling.coefficients import LogNormal, TwoPhase
 from pdegen.sampling.gaussian import PeriodicGaussianField, SquareGaussianField
@@ -37,24 +37,24 @@ def on_circle(field, n, samples, seed=0):
     return field(PeriodicGrid(factor * n), seed, range(samples))[:, ::factor].astype(np.float32)
 
 
-def circle_law(field, n):
+def circle_check(field, n):
     variance = np.full(n, field.pointwise_variance)
     modes = periodic_modes(field, PeriodicGrid(n))
-    return GaussianLaw("a", lambda a: a.astype(float), modes, variance, relative=True)
+    return GaussianCheck("a", lambda a: a.astype(float), modes, variance, relative=True)
 
 
 def on_square(field, n, samples, coefficient, seed=0):
     return coefficient(field(CellGrid(n), seed, range(samples))).astype(np.float32)
 
 
-def log_normal_law(field, n):
+def log_normal_check(field, n):
     grid = CellGrid(n)
     variance, modes = field.pointwise_variance(grid), square_modes(field, grid)
-    return GaussianLaw("a", lambda a: np.log(a.astype(float)), modes, variance, relative=False)
+    return GaussianCheck("a", lambda a: np.log(a.astype(float)), modes, variance, relative=False)
 
 
-def two_phase_law(field, n):
-    return TwoPhaseLaw("a", field, CellGrid(n), lambda v: v["a"] == 12.0)
+def two_phase_check(field, n):
+    return TwoPhaseCheck("a", field, CellGrid(n), lambda v: v["a"] == 12.0)
 
 
 # the coordinates in which modes are independent
@@ -64,8 +64,8 @@ def two_phase_law(field, n):
 def test_on_any_circle_the_modes_are_independent_with_the_stated_variances(n):
     x = np.arange(n) / n
     k = 2 * np.pi * np.arange(1, CIRCLE.modes + 1)
-    angles, deviations = np.outer(x, k), CIRCLE.mode_deviations
-    basis = np.hstack([np.cos(angles) * deviations, np.sin(angles) * deviations])
+    angles, stds = np.outer(x, k), CIRCLE.mode_stds
+    basis = np.hstack([np.cos(angles) * stds, np.sin(angles) * stds])
     modes = periodic_modes(CIRCLE, PeriodicGrid(n))
     transformed = modes.transform(basis.T.copy())
     assert transformed.T @ transformed == pytest.approx(np.diag(modes.variances), abs=1e-10)
@@ -76,16 +76,16 @@ def test_on_any_circle_the_modes_are_independent_with_the_stated_variances(n):
 def test_on_any_square_the_modes_are_independent_with_the_stated_variances(boundary, n):
     field = SquareGaussianField(boundary, 3.0, 3.0, 2.0, modes=12)
     one = field.basis(CellGrid(n))
-    basis = np.einsum("ip,jq,pq->pqij", one, one, field.mode_deviations).reshape(-1, n, n)
+    basis = np.einsum("ip,jq,pq->pqij", one, one, field.mode_stds).reshape(-1, n, n)
     modes = square_modes(field, CellGrid(n))
     transformed = modes.transform(basis)
     assert transformed.T @ transformed == pytest.approx(np.diag(modes.variances), abs=1e-10)
 
 
 def test_pairs_of_cells_differ_as_their_correlation_says():
-    law, n = two_phase_law(SQUARE, 12), 12
+    law, n = two_phase_check(SQUARE, 12), 12
     one = SQUARE.basis(CellGrid(n))
-    basis = np.einsum("ip,jq,pq->ijpq", one, one, SQUARE.mode_deviations).reshape(n * n, -1)
+    basis = np.einsum("ip,jq,pq->ijpq", one, one, SQUARE.mode_stds).reshape(n * n, -1)
     covariance = basis @ basis.T
     first, second = law._first, law._second
     variance = np.diag(covariance)
@@ -103,7 +103,7 @@ def p_values(law, values, seeds):
     found = defaultdict(list)
     for seed in range(seeds):
         check = deepcopy(law)  # one that has seen nothing
-        findings(Law((check,)), {"a": values(seed)})
+        findings(StoreChecks((check,)), {"a": values(seed)})
         for one in check.statistics():
             found[one.name].append(one.p)
     return found
@@ -121,13 +121,13 @@ def assert_calibrated(found):
 
 
 def test_p_values_on_the_circle_are_calibrated_for_few_samples():
-    law = circle_law(CIRCLE, 16)
+    law = circle_check(CIRCLE, 16)
     assert_calibrated(p_values(law, lambda seed: on_circle(CIRCLE, 16, 4, seed), 120))
 
 
 @pytest.mark.parametrize(
     ("a_law", "coefficient"),
-    [(log_normal_law, LogNormal()), (two_phase_law, TwoPhase(12.0, 3.0))],
+    [(log_normal_check, LogNormal()), (two_phase_check, TwoPhase(12.0, 3.0))],
 )
 def test_p_values_on_the_square_are_calibrated_for_few_samples(a_law, coefficient):
     field = SquareGaussianField("neumann", 3.0, 3.0, 2.0, modes=12)
@@ -138,9 +138,9 @@ def test_p_values_on_the_square_are_calibrated_for_few_samples(a_law, coefficien
 def test_rounding_alone_is_no_fault_even_of_a_large_sample():
     field = PeriodicGaussianField(1.0, 0.0, 2.0, modes=1)
     x = np.arange(256) / 256
-    large = 5 * field.mode_deviations[0] * np.sin(2 * np.pi * x + 0.3)
-    law = circle_law(field, 256)
-    findings(Law((law,)), {"a": large[None].astype(np.float32)})
+    large = 5 * field.mode_stds[0] * np.sin(2 * np.pi * x + 0.3)
+    law = circle_check(field, 256)
+    findings(StoreChecks((law,)), {"a": large[None].astype(np.float32)})
     (small,) = [one for one in law.statistics() if "small as rounding" in one.name]
     assert small.p > 0.1
 
@@ -151,7 +151,7 @@ def test_rounding_alone_is_no_fault_even_of_a_large_sample():
 def test_no_sample_is_no_fault():
     problem = load_recipe("burgers-quick").problem
     for blocks in ([], [(np.array([]), problem.compute(0, range(0)))]):
-        assert problem.law_of_store().check(blocks) == []
+        assert problem.checks_of_store().check(blocks) == []
 
 
 # what is wrong is found, at the sizes of the smallest recipes
@@ -161,7 +161,7 @@ def test_no_sample_is_no_fault():
 def burgers():
     problem = load_recipe("burgers-quick").problem
     values = problem.compute(0, range(640))
-    assert findings(problem.law_of_store(), values) == []
+    assert findings(problem.checks_of_store(), values) == []
     return problem, values
 
 
@@ -169,7 +169,7 @@ def burgers():
 def darcy():
     problem = load_recipe("darcy-quick").problem
     values = problem.compute(0, range(320))
-    assert findings(problem.law_of_store(), values) == []
+    assert findings(problem.checks_of_store(), values) == []
     return problem, values
 
 
@@ -181,34 +181,36 @@ def darcy():
 def test_another_law_on_the_circle_is_found(wrong):
     declared = {"sigma": 25.0, "tau": 5.0, "alpha": 2.0, "modes": 1023}
     values = on_circle(PeriodicGaussianField(**{**declared, **wrong}), 256, 640)
-    (found,) = findings(Law((circle_law(PeriodicGaussianField(**declared), 256),)), {"a": values})
+    (found,) = findings(
+        StoreChecks((circle_check(PeriodicGaussianField(**declared), 256),)), {"a": values}
+    )
     assert found.variable == "a"
     assert "of the Gaussian field are beyond chance" in found.message
 
 
 @pytest.mark.parametrize(
     ("a_law", "coefficient", "modes", "wrong"),
-    [*((log_normal_law, LogNormal(), 24, wrong) for wrong in (
+    [*((log_normal_check, LogNormal(), 24, wrong) for wrong in (
         {"sigma": 3.3}, {"tau": 4.0}, {"tau": 2.0}, {"alpha": 2.1}, {"modes": 12},
         {"boundary": "dirichlet"}, {"tau": 6 * np.pi})),
-     *((two_phase_law, TwoPhase(12.0, 3.0), 85, wrong) for wrong in (
+     *((two_phase_check, TwoPhase(12.0, 3.0), 85, wrong) for wrong in (
         {"tau": 4.0}, {"tau": 1.5}, {"alpha": 2.2}, {"alpha": 1.9}, {"modes": 21},
         {"boundary": "dirichlet"}, {"tau": 6 * np.pi}))],
 )  # fmt: skip
 def test_another_law_of_a_coefficient_is_found(a_law, coefficient, modes, wrong):
     declared = {"boundary": "neumann", "sigma": 3.0, "tau": 3.0, "alpha": 2.0, "modes": modes}
     field, n = SquareGaussianField(**{**declared, **wrong}), 24 if modes == 24 else 43
-    law = Law((a_law(SquareGaussianField(**declared), n),))
+    law = StoreChecks((a_law(SquareGaussianField(**declared), n),))
     assert findings(law, {"a": on_square(field, n, 320, coefficient)})
 
 
 def test_values_that_are_not_gaussian_are_found():
     uniform = np.random.default_rng(0).uniform(-np.sqrt(3), np.sqrt(3), (640, 2, CIRCLE.modes))
     x = 2 * np.pi * np.outer(np.arange(1, 32), np.arange(64) / 64)
-    cosines, sines = (uniform * CIRCLE.mode_deviations).transpose(1, 0, 2)
+    cosines, sines = (uniform * CIRCLE.mode_stds).transpose(1, 0, 2)
     values = (cosines @ np.cos(x) + sines @ np.sin(x)).astype(np.float32)
-    law = circle_law(CIRCLE, 64)
-    (found,) = findings(Law((law,)), {"a": values})
+    law = circle_check(CIRCLE, 64)
+    (found,) = findings(StoreChecks((law,)), {"a": values})
     assert "eighth" in found.message
     assert all(one.p > 1e-9 for one in law.statistics() if "energy of" in one.name)
 
@@ -216,7 +218,9 @@ def test_values_that_are_not_gaussian_are_found():
 def test_a_field_that_is_not_stationary_is_found():
     values = on_circle(CIRCLE, 64, 640)
     envelope = np.sqrt(1 + 0.5 * np.cos(2 * np.pi * np.arange(64) / 64))
-    assert findings(Law((circle_law(CIRCLE, 64),)), {"a": (values * envelope).astype(np.float32)})
+    assert findings(
+        StoreChecks((circle_check(CIRCLE, 64),)), {"a": (values * envelope).astype(np.float32)}
+    )
 
 
 CHANGES = {
@@ -236,13 +240,13 @@ CHANGES = {
 @pytest.mark.parametrize("store", ["burgers", "darcy"])
 def test_a_store_that_was_mixed_up_is_found(store, change, request):
     problem, values = request.getfixturevalue(store)
-    assert findings(problem.law_of_store(), CHANGES[change](values))
+    assert findings(problem.checks_of_store(), CHANGES[change](values))
 
 
 def test_phases_and_axes_that_do_not_belong_to_u_are_found(darcy):
     problem, values = darcy
     for wrong in (15 - values["a"], values["a"].transpose(0, 2, 1)):
-        found = findings(problem.law_of_store(), {**values, "a": wrong})
+        found = findings(problem.checks_of_store(), {**values, "a": wrong})
         assert [one.variable for one in found] == ["u"]
         assert "∫ a |∇u|²" in found[0].message
 
@@ -261,7 +265,7 @@ def test_a_residual_beyond_what_is_declared_names_the_sample(store, variable, va
     problem, values = request.getfixturevalue(store)
     wrong = values[variable].copy()
     wrong[7] = value
-    found = [f for f in findings(problem.law_of_store(), {**values, variable: wrong})
+    found = [f for f in findings(problem.checks_of_store(), {**values, variable: wrong})
              if f.variable == variable]  # fmt: skip
     assert found[0].sample == 7
     assert found[0].message.startswith("sample 7: ")
@@ -270,9 +274,9 @@ def test_a_residual_beyond_what_is_declared_names_the_sample(store, variable, va
 
 def test_a_sample_that_comes_twice_names_both():
     a = np.random.default_rng(0).standard_normal((20, 4)).astype(np.float32)
-    assert not findings(Law((Distinct("a"),)), {"a": a}, size=6)
+    assert not findings(StoreChecks((Distinct("a"),)), {"a": a}, size=6)
     a[13] = a[2]
-    (found,) = findings(Law((Distinct("a"),)), {"a": a}, size=6)
+    (found,) = findings(StoreChecks((Distinct("a"),)), {"a": a}, size=6)
     assert (found.variable, found.sample) == ("a", 13)
     assert found.message == "sample 13 is the same as sample 2"
 
@@ -284,7 +288,7 @@ def test_a_bound_is_at_fault_beyond_its_limit_and_not_before(factor):
     for column, limit in enumerate(limits):
         u = np.zeros(3)
         u[column] = factor * limit
-        found = Law((deepcopy(bound),)).check([(np.arange(3), {"u": u})])
+        found = StoreChecks((deepcopy(bound),)).check([(np.arange(3), {"u": u})])
         assert [one.sample for one in found] == ([column] if factor > 1 else [])
 
 
@@ -321,19 +325,19 @@ def test_a_value_that_the_equations_forbid_names_the_sample(burgers, darcy):
     ):
         u = values["u"].copy()
         u[31] = change(u[31])
-        found = findings(problem.law_of_store(), {**values, "u": u})
+        found = findings(problem.checks_of_store(), {**values, "u": u})
         assert any(said in one.message and one.sample == 31 for one in found)
     problem, values = darcy
     for name, value, said in (("a", 5, "in neither phase"), ("u", -1e-9, "the wrong sign")):
         wrong = values[name].copy()
         wrong[300, 4, 2] = value
-        (found,) = findings(problem.law_of_store(), {**values, name: wrong})
+        (found,) = findings(problem.checks_of_store(), {**values, name: wrong})
         assert found.sample == 300
         assert said in found.message
 
 
 def test_a_coefficient_that_is_not_positive_is_found():
-    law = darcy_law(SQUARE, CellGrid(9), ScaleLaw(1.0), 1.0, 0.0, DarcyClaims(1e-8, True, 1.0))
+    law = darcy_checks(SQUARE, CellGrid(9), ScaleCheck(1.0), 1.0, 0.0, DarcyClaims(1e-8, True, 1.0))
     a = on_square(SQUARE, 9, 4, LogNormal())
     a[2, 0, 0] = -1
     u, residual = np.full_like(a, 0.02), np.zeros(4)
@@ -344,8 +348,8 @@ def test_a_coefficient_that_is_not_positive_is_found():
 def test_power_is_in_balance_to_rounding_on_the_solver_s_own_cells():
     problem = load_recipe("darcy-quick").with_overrides({"refinement": 1}).problem
     values = problem.compute(0, range(4))
-    assert findings(problem.law_of_store(), values) == []
-    (found,) = findings(problem.law_of_store(), {**values, "u": 1.001 * values["u"]})
+    assert findings(problem.checks_of_store(), values) == []
+    (found,) = findings(problem.checks_of_store(), {**values, "u": 1.001 * values["u"]})
     assert "∫ a |∇u|² and ∫ f u is 0.001" in found.message
 
 
@@ -355,7 +359,7 @@ def test_power_is_in_balance_to_rounding_on_the_solver_s_own_cells():
 def test_samples_keep_their_numbers_where_others_were_skipped():
     check = Distinct("a")
     rows = np.array([[1.0], [2.0], [1.0]], dtype=np.float32)
-    found = Law((check,)).check([(np.array([4, 9]), {"a": rows[:2]}),
+    found = StoreChecks((check,)).check([(np.array([4, 9]), {"a": rows[:2]}),
                                  (np.array([70]), {"a": rows[2:]})])  # fmt: skip
     assert [one.message for one in found] == ["sample 70 is the same as sample 4"]
 
@@ -363,7 +367,7 @@ def test_samples_keep_their_numbers_where_others_were_skipped():
 def test_findings_do_not_depend_on_how_samples_come(darcy):
     problem, values = darcy
     wrong = {**values, "a": np.roll(values["a"], 7, axis=1)}
-    whole, pieces = (findings(problem.law_of_store(), wrong, size) for size in (320, 33))
+    whole, pieces = (findings(problem.checks_of_store(), wrong, size) for size in (320, 33))
     assert whole == pieces
     assert len(whole) == 2
 
@@ -389,6 +393,6 @@ def test_chance_is_corrected_for_the_number_of_statistics(others, found):
     one = Improbable(0.02 * SIGNIFICANCE, *[0.5] * others)
     two = Improbable(0.02 * SIGNIFICANCE), Improbable(*[0.5] * others)
     for checks in ((one,), two):
-        faults = Law(checks).check([])
+        faults = StoreChecks(checks).check([])
         assert len(faults) == found
         assert all("number 0 is 1" in fault.message for fault in faults)

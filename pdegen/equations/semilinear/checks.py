@@ -11,8 +11,8 @@ import numpy as np
 from jaxtyping import Float
 from numpy.polynomial import Polynomial
 
+from pdegen.checks.check import EPSILON, Bound, Check, Distinct, Values, stated_error
 from pdegen.checks.evolution import Evolution
-from pdegen.checks.law import EPSILON, Bound, Check, Distinct, Values, stated_error
 from pdegen.equations.semilinear.solver import Numbers, Terms
 from pdegen.numerics.torus import Torus
 

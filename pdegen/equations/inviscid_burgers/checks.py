@@ -7,17 +7,17 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from jaxtyping import Float
 
-from pdegen.checks.gaussian import GaussianLaw
-from pdegen.checks.law import (
+from pdegen.checks.check import (
     EPSILON,
     Bound,
     Distinct,
-    Law,
+    StoreChecks,
     Values,
     in_blocks,
     stated_error,
     worst_time,
 )
+from pdegen.checks.gaussian import GaussianCheck
 from pdegen.checks.modes import circle_modes
 from pdegen.sampling.squared_exponential import (
     SquaredExponentialField,
@@ -32,9 +32,9 @@ _INTERVALS = 16  # intervals at whose ends the potential is compared
 Edges = Float[np.ndarray, "batch edges"]
 
 
-def inviscid_burgers_law(
+def inviscid_burgers_checks(
     field: SquaredExponentialField, n: int, periodic: bool, times: Sequence[float], tolerance: float
-) -> Law:
+) -> StoreChecks:
     """The law of entropy solutions: theta defines the initial value a, and u solves the equation.
 
     At each time the following holds:
@@ -48,9 +48,9 @@ def inviscid_burgers_law(
     """
     physics = _Physics(field, n, periodic, np.array(times))
     k = np.arange(field.modes + 1)
-    variances = (field.deviations * np.sinc(k / n)) ** 2
+    variances = (field.stds * np.sinc(k / n)) ** 2
     gaussian = [] if n % 2 else [
-        GaussianLaw(
+        GaussianCheck(
             "a", lambda a: a.astype(np.float64), circle_modes(variances, n),
             np.full(n, variances.sum()), relative=True,
         )
@@ -59,7 +59,7 @@ def inviscid_burgers_law(
         Bound("u", "the distance of the means of u and a", physics.mean),
         Bound("u", "the mean square over that of the time before", in_blocks(physics.growth)),
     ]
-    return Law(
+    return StoreChecks(
         (
             *gaussian,
             Distinct("theta"),

@@ -6,17 +6,17 @@ import numpy as np
 import scipy
 from jaxtyping import Float
 
-from pdegen.checks.gaussian import normal_numbers
-from pdegen.checks.law import (
+from pdegen.checks.check import (
     EPSILON,
     Bound,
     Distinct,
-    Law,
     Quantity,
+    StoreChecks,
     Values,
     in_blocks,
     stated_error,
 )
+from pdegen.checks.gaussian import normal_numbers
 from pdegen.domains import CellGrid
 from pdegen.equations.darcy_inclusion.shape import RandomInclusion
 
@@ -26,10 +26,10 @@ _RESIDUAL = 1e-10  # largest residual that the solver accepts
 _DEVIATION = 0.3
 
 
-def inclusion_law(
+def inclusion_checks(
     shape: RandomInclusion, grid: CellGrid, phases: tuple[float, float], source: float,
     angles: Float[np.ndarray, " angles"], error: float,
-) -> Law:  # fmt: skip
+) -> StoreChecks:  # fmt: skip
     """The law of flows around inclusions.
 
     The numbers z are independent and standard normal, and define centre, radius, depth and a. The
@@ -62,7 +62,7 @@ def inclusion_law(
     def negative(v: Values) -> tuple[np.ndarray, float]:
         return -v["u"].min(axis=(1, 2)), 0.0
 
-    def deviation(v: Values) -> tuple[np.ndarray, float]:
+    def distance(v: Values) -> tuple[np.ndarray, float]:
         u = np.stack([finite_volumes(a.astype(np.float64), source) for a in v["a"]])
         difference = np.sqrt(((v["u"] - u) ** 2).sum(axis=(1, 2)) / (u**2).sum(axis=(1, 2)))
         jump = max(inside / outside, outside / inside) - 1
@@ -74,12 +74,12 @@ def inclusion_law(
         ("depth", "the distance from the depth of z", depth),
         ("a", "the relative distance from the coefficient of z", coefficient),
         ("u", "minus the smallest u", negative),
-        ("u", "the relative distance from finite volumes", deviation),
+        ("u", "the relative distance from finite volumes", distance),
         ("residual", "the residual", lambda v: (abs(v["residual"]), _RESIDUAL)),
     ]
     checks = (Bound(name, subject, in_blocks(quantity)) for name, subject, quantity in bounds)
     numbers = normal_numbers("z", np.ones(shape.count))
-    return Law((numbers, Distinct("z"), *stated_error(error), *checks))
+    return StoreChecks((numbers, Distinct("z"), *stated_error(error), *checks))
 
 
 def finite_volumes(a: Float[np.ndarray, "n n"], source: float) -> Float[np.ndarray, "n n"]:

@@ -43,7 +43,7 @@ class Statistic:
 
     name: str  # in words
     observed: float
-    expected: float  # mean under the law
+    expected: float  # mean under the distribution
     p: float  # probability of a value at least as far from the mean, or an upper bound of it
 
 
@@ -69,7 +69,7 @@ class Check(ABC):
 
 
 @dataclass(frozen=True)
-class Law:
+class StoreChecks:
     """The distribution that the values of a store must have.
 
     An object can check only one store, because its checks accumulate statistics.
@@ -79,7 +79,7 @@ class Law:
     (Bonferroni's correction) is below 1e-9. Skipped samples are assumed to be missing at random.
     """
 
-    checks: tuple[Check, ...]
+    each: tuple[Check, ...]
 
     def check(self, blocks: Iterable[tuple[Int[np.ndarray, " batch"], Values]]) -> list[Finding]:
         """Check all samples and return the findings.
@@ -94,12 +94,12 @@ class Law:
             for start in range(0, len(numbers), rows):
                 chunk = slice(start, start + rows)
                 part = {name: array[chunk] for name, array in values.items()}
-                for check in self.checks:
+                for check in self.each:
                     check.add(numbers[chunk], part)
-        statistics = [list(check.statistics()) for check in self.checks]
+        statistics = [list(check.statistics()) for check in self.each]
         total = sum(map(len, statistics))
         findings: list[Finding] = []
-        for check, of_check in zip(self.checks, statistics, strict=True):
+        for check, of_check in zip(self.each, statistics, strict=True):
             findings += check.findings()
             findings += _improbable(check, of_check, total)
         return findings

@@ -8,9 +8,17 @@ from functools import partial
 import numpy as np
 from jaxtyping import Float
 
+from pdegen.checks.check import (
+    EPSILON,
+    Bound,
+    Distinct,
+    StoreChecks,
+    Values,
+    stated_error,
+    worst_time,
+)
 from pdegen.checks.evolution import Evolution
-from pdegen.checks.gaussian import GaussianLaw
-from pdegen.checks.law import EPSILON, Bound, Distinct, Law, Values, stated_error, worst_time
+from pdegen.checks.gaussian import GaussianCheck
 from pdegen.checks.modes import periodic_modes
 from pdegen.domains import PeriodicGrid
 from pdegen.numerics.etdrk import Symbol
@@ -22,13 +30,13 @@ from pdegen.sampling.gaussian import PeriodicGaussianField
 _UNRESOLVED = 8.0  # deviations: unresolved modes of a exceed them with probability e⁻³² at most
 
 
-def burgers_law(
+def burgers_checks(
     field: PeriodicGaussianField,
     grid: PeriodicGrid,
     viscosity: float,
     times: Sequence[float],
     tolerance: float,
-) -> Law:
+) -> StoreChecks:
     """The law of a store: a is a Gaussian field, and u has the properties of a solution.
 
     The mean of u stays 0, the energy of u decreases from each time to the next, and u stays within
@@ -40,7 +48,7 @@ def burgers_law(
     the highest modes of the grid, for the modes of a beyond the grid, for rounding, and for the
     solver's error. The range of a is widened by the largest difference between neighbouring values.
     """
-    beyond = field.mode_deviations[grid.n // 2 :]
+    beyond = field.mode_stds[grid.n // 2 :]
     k = 2 * np.pi * np.arange(grid.n // 2 + 1, field.modes + 1)
     physics = _Physics(
         grid, viscosity, np.array(times), _UNRESOLVED * float(np.linalg.norm(beyond)),
@@ -55,9 +63,9 @@ def burgers_law(
         tolerance=tolerance,
         folded=True,
     )
-    return Law(
+    return StoreChecks(
         (
-            GaussianLaw(
+            GaussianCheck(
                 "a", lambda a: a.astype(np.float64), periodic_modes(field, grid),
                 np.full(grid.n, field.pointwise_variance), relative=True,
             ),

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import numpy as np
 from jaxtyping import Float
 
-from pdegen.checks.law import EPSILON, Bound, Distinct, Law, Values, stated_error
-from pdegen.checks.uniform import UniformLaw
+from pdegen.checks.check import EPSILON, Bound, Distinct, StoreChecks, Values, stated_error
+from pdegen.checks.uniform import UniformCheck
 from pdegen.domains import Curvilinear
 from pdegen.equations.airfoil.grid import PUBLISHED_CELLS, WAKE_CELLS, c_grid
 from pdegen.equations.airfoil.stream import FreeStream
@@ -21,9 +21,9 @@ _NAMES = tuple(f"d{k}" for k in range(2, 9))
 ToUniforms = Callable[[Float[np.ndarray, "batch 8"]], Float[np.ndarray, "batch 7"]]
 
 
-def airfoil_law(
+def airfoil_checks(
     stream: FreeStream, resolution: int, to_uniforms: ToUniforms, tolerance: float
-) -> Law:
+) -> StoreChecks:
     """The law of flows around random airfoils.
 
     The displacements of the control points are uniform. The nodes are those of the C-grid that the
@@ -36,7 +36,7 @@ def airfoil_law(
     - Far from the airfoil the state is that of the stream.
     """
     flow = _Flow(stream, resolution)
-    return Law(
+    return StoreChecks(
         (
             _Uniform(to_uniforms),
             Distinct("design"),
@@ -63,7 +63,7 @@ def airfoil_law(
     )
 
 
-class _Uniform(UniformLaw):
+class _Uniform(UniformCheck):
     """The numbers from which the displacements were computed are uniform in (0, 1)."""
 
     subject = "the displacements"
@@ -118,8 +118,8 @@ class _Flow:
         rho, p, u = self._state(v)
         gamma, h = self._stream.gamma, self._stream.enthalpy
         with np.errstate(divide="ignore", invalid="ignore"):  # `empty` reports these nodes
-            deviation = gamma / (gamma - 1) * p / rho + (u**2).sum(axis=1) / 2 - h
-        return abs(deviation).max(axis=(1, 2)) / h, _ROUNDING
+            defect = gamma / (gamma - 1) * p / rho + (u**2).sum(axis=1) / 2 - h
+        return abs(defect).max(axis=(1, 2)) / h, _ROUNDING
 
     def mach(self, v: Values) -> tuple[np.ndarray, float]:
         rho, p, u = self._state(v)

@@ -7,9 +7,17 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+from pdegen.checks.check import (
+    EPSILON,
+    Bound,
+    Distinct,
+    StoreChecks,
+    Values,
+    error_range,
+    worst_time,
+)
 from pdegen.checks.evolution import Evolution
-from pdegen.checks.gaussian import GaussianLaw
-from pdegen.checks.law import EPSILON, Bound, Distinct, Law, Values, error_range, worst_time
+from pdegen.checks.gaussian import GaussianCheck
 from pdegen.checks.modes import torus_modes
 from pdegen.domains import PeriodicGrid
 from pdegen.numerics.torus import Torus
@@ -26,9 +34,9 @@ class VorticityClaims:
     folded: bool  # whether striding aliases modes of the solver on the output grid
 
 
-def vorticity_law(
+def vorticity_checks(
     field: TorusGaussianField | None, n: int, solved: VorticityClaims, evolved: Evolution
-) -> Law:
+) -> StoreChecks:
     """The law of a store: a is a Gaussian field, and u obeys the equation and the energy budget.
 
     The mean of u stays 0. The energy E = ⟨|∇ψ|²⟩/2 changes by the work of the force minus the
@@ -39,7 +47,7 @@ def vorticity_law(
     unresolved energy to lower modes, including the mean.
 
     Args:
-        field: Law of a; None if striding aliases modes of a, so that a has no exact law.
+        field: Distribution of a; None if striding aliases modes of a, so that a has no exact law.
         n: Points of the output along each axis.
         solved: Accuracy of the solver.
         evolved: The equation and its frames.
@@ -49,8 +57,8 @@ def vorticity_law(
     if field is not None:
         variance = np.full((n, n), field.pointwise_variance)
         modes = torus_modes(field, n)
-        gaussian = [GaussianLaw("a", lambda a: a.astype(np.float64), modes, variance, True)]
-    return Law(
+        gaussian = [GaussianCheck("a", lambda a: a.astype(np.float64), modes, variance, True)]
+    return StoreChecks(
         (
             *gaussian,
             Distinct("a"),

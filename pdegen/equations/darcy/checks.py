@@ -9,10 +9,19 @@ from functools import partial
 import numpy as np
 from jaxtyping import Bool, Float
 
-from pdegen.checks.gaussian import GaussianLaw
-from pdegen.checks.law import EPSILON, Bound, Check, Distinct, Finding, Law, Statistic, Values
+from pdegen.checks.check import (
+    EPSILON,
+    Bound,
+    Check,
+    Distinct,
+    Finding,
+    Statistic,
+    StoreChecks,
+    Values,
+)
+from pdegen.checks.gaussian import GaussianCheck
 from pdegen.checks.modes import square_modes
-from pdegen.checks.two_phase import TwoPhaseLaw
+from pdegen.checks.two_phase import TwoPhaseCheck
 from pdegen.domains import CellGrid
 from pdegen.sampling.gaussian import SquareGaussianField
 
@@ -39,7 +48,7 @@ Number = float | str
 
 
 @dataclass(frozen=True)
-class PhasesLaw:
+class PhasesCheck:
     """How a coefficient of several phases follows from a Gaussian field g at each point.
 
     a = values[j] where thresholds[j-1] <= g < thresholds[j].
@@ -50,7 +59,7 @@ class PhasesLaw:
 
 
 @dataclass(frozen=True)
-class ScaleLaw:
+class ScaleCheck:
     """a = scale exp(g) for a Gaussian field g."""
 
     scale: Number
@@ -60,34 +69,35 @@ class ScaleLaw:
 class RandomSource:
     """The source f = mean + g, which a store has as the variable `f`."""
 
-    field: SquareGaussianField  # law of g
+    field: SquareGaussianField  # distribution of g
     mean: float
 
 
-def darcy_law(
+def darcy_checks(
     field: SquareGaussianField,
     grid: CellGrid,
-    coefficient: PhasesLaw | ScaleLaw,
+    coefficient: PhasesCheck | ScaleCheck,
     source: Number | RandomSource,
-    walls: Number,
+    boundary_value: Number,
     solved: DarcyClaims,
-) -> Law:
+) -> StoreChecks:
     """The law of a store: the distribution of a and f, limits of residuals, and properties of u.
 
-    Let v = u - walls, which is 0 on the boundary. In each sample, the power of the source equals
-    the dissipation of the flow: ∫ f v = ∫ a |∇v|². If u is the solution for another a, the two
-    differ by about a half. The check therefore detects exchanged samples, and an exchange of x and
-    y in a. It also detects an exchange of the two phases, which no statistic of a alone can detect.
+    Let v = u - boundary_value, which is 0 on the boundary. In each sample, the power of the source
+    equals the dissipation of the flow: ∫ f v = ∫ a |∇v|². If u is the solution for another a, the
+    two differ by about a half. The check therefore detects exchanged samples, and an exchange of x
+    and y in a. It also detects an exchange of the two phases, which no statistic of a alone can
+    detect.
     """
     checks = [
         *_of_coefficient(field, grid, coefficient),
         Bound("residual", "the residual", lambda v: (v["residual"], solved.residual)),
         Bound("residual", "minus the residual", lambda v: (-v["residual"], 0.0)),
-        *_of_solution(source, walls, solved),
+        *_of_solution(source, boundary_value, solved),
     ]
     if isinstance(source, RandomSource):
         checks += _of_source(source, grid)
-    return Law(tuple(checks))
+    return StoreChecks(tuple(checks))
 
 
 def _of_each(number: Number, values: Values) -> Float[np.ndarray, "batch 1 1"]:
@@ -98,9 +108,9 @@ def _of_each(number: Number, values: Values) -> Float[np.ndarray, "batch 1 1"]:
 
 
 def _of_coefficient(
-    field: SquareGaussianField, grid: CellGrid, coefficient: PhasesLaw | ScaleLaw
+    field: SquareGaussianField, grid: CellGrid, coefficient: PhasesCheck | ScaleCheck
 ) -> Iterator[Check]:
-    if isinstance(coefficient, ScaleLaw):
+    if isinstance(coefficient, ScaleCheck):
         yield Bound("a", "the number of cells that are not positive",
                     lambda v: (_count(~(v["a"] > 0)), 0.0))  # fmt: skip
         smallest = np.finfo(np.float32).tiny
@@ -110,7 +120,7 @@ def _of_coefficient(
             return a / _of_each(coefficient.scale, values)
 
         modes, variance = square_modes(field, grid), field.pointwise_variance(grid)
-        yield _Computed(GaussianLaw("a", np.log, modes, variance, relative=False), of_unit_scale)
+        yield _Computed(GaussianCheck("a", np.log, modes, variance, relative=False), of_unit_scale)
         yield Distinct("a")
         return
     phases = coefficient.values
@@ -121,7 +131,7 @@ def _of_coefficient(
     if len(set(numbers)) < len(numbers):
         return
     checks = [
-        TwoPhaseLaw("a", field, grid, partial(_has_one_of, phases[k + 1 :]), threshold)
+        TwoPhaseCheck("a", field, grid, partial(_has_one_of, phases[k + 1 :]), threshold)
         for k, threshold in enumerate(coefficient.thresholds)
     ]
     yield from checks
@@ -156,7 +166,7 @@ class _Computed(Check):
 
 def _of_source(source: RandomSource, grid: CellGrid) -> Iterator[Check]:
     field, mean = source.field, source.mean
-    yield GaussianLaw(
+    yield GaussianCheck(
         "f", lambda f: f.astype(np.float64) - mean, square_modes(field, grid),
         field.pointwise_variance(grid), relative=True, mean=mean,
     )  # fmt: skip
@@ -164,17 +174,19 @@ def _of_source(source: RandomSource, grid: CellGrid) -> Iterator[Check]:
 
 
 def _of_solution(
-    source: Number | RandomSource, walls: Number, solved: DarcyClaims
+    source: Number | RandomSource, boundary_value: Number, solved: DarcyClaims
 ) -> Iterator[Check]:
     def on_walls(values: Values) -> np.ndarray:
-        return _of_each(walls, values).astype(np.float32)
+        return _of_each(boundary_value, values).astype(np.float32)
 
     if source == 0:
         yield Bound("u", "the largest |u|, without a source,",
                     lambda v: (abs(v["u"] - on_walls(v)).max(axis=(1, 2)), 0.0))  # fmt: skip
         return
     if solved.positive is not None and not isinstance(source, RandomSource):
-        strictly = solved.positive and walls == 0  # else rounding may give the value of the walls
+        strictly = (
+            solved.positive and boundary_value == 0
+        )  # else rounding may give the value of the walls
 
         def wrong(values: Values) -> tuple[np.ndarray, float]:
             u = (values["u"] - on_walls(values)) * np.sign(_of_each(source, values))
@@ -185,7 +197,7 @@ def _of_solution(
         slack = solved.balance
 
         def imbalance(values: Values) -> tuple[np.ndarray, np.ndarray]:
-            shift = _of_each(walls, values)
+            shift = _of_each(boundary_value, values)
             a, v = values["a"].astype(np.float64), values["u"].astype(np.float64) - shift
             if isinstance(source, RandomSource):
                 f = values["f"].astype(np.float64)

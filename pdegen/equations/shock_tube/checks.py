@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from pdegen.checks.law import EPSILON, Bound, Distinct, Law, Values
-from pdegen.checks.uniform import UniformLaw
+from pdegen.checks.check import EPSILON, Bound, Distinct, StoreChecks, Values
+from pdegen.checks.uniform import UniformCheck
 from pdegen.domains import CellGrid
 
 _ROUNDING = 64 * EPSILON  # relative rounding of a quantity computed from three float32 numbers
@@ -19,14 +19,14 @@ _PLATEAU = 4  # equal cells behind a shock from which the state behind it is rea
 Initial = Callable[[Float[np.ndarray, "batch 6"]], tuple[np.ndarray, np.ndarray]]
 
 
-def shock_tube_law(
+def shock_tube_checks(
     grid: CellGrid,
     gamma: float,
     times: Sequence[float],
     names: Sequence[str],
     initial: Initial,
     tolerance: float,
-) -> Law:
+) -> StoreChecks:
     """The law of shock tubes: z is uniform and defines a jump a, and u solves the Euler equations.
 
     - ρ and p are positive. p/ρ^γ never falls below its smallest value at t = 0 (minimum principle
@@ -39,9 +39,9 @@ def shock_tube_law(
       or a rarefaction in which u + 2c/(γ - 1) and p/ρ^γ are constant.
     """
     physics = _Physics(grid, gamma, np.array(times), initial)
-    return Law(
+    return StoreChecks(
         (
-            UniformLaw("z", names),
+            UniformCheck("z", names),
             Distinct("z"),
             Bound("residual", "the residual", lambda v: (abs(v["residual"]), tolerance)),
             Bound("a", "the distance from the jump of z", physics.jump),

@@ -8,8 +8,16 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from jaxtyping import Float
 
-from pdegen.checks.law import EPSILON, Bound, Distinct, Law, Quantity, Values, stated_error
-from pdegen.checks.uniform import UniformLaw
+from pdegen.checks.check import (
+    EPSILON,
+    Bound,
+    Distinct,
+    Quantity,
+    StoreChecks,
+    Values,
+    stated_error,
+)
+from pdegen.checks.uniform import UniformCheck
 from pdegen.equations.pipe.centre_line import CentreLine
 from pdegen.equations.pipe.flow import PipeFlow
 from pdegen.equations.pipe.solver import FLOW_RATE, Pipe
@@ -23,9 +31,9 @@ _DIVERGENCE_ON_POINTS, _FORCE_ON_POINTS, _BETWEEN_ON_POINTS = 2.0, 4.0, 0.5
 ToCentreLine = Callable[[Float[np.ndarray, "batch numbers"]], CentreLine]
 
 
-def pipe_law(
+def pipe_checks(
     names: Sequence[str], centre: ToCentreLine, pipe: Pipe, error: float, exact: bool
-) -> Law:
+) -> StoreChecks:
     """The law of pipe flows: the knots are uniform, and u, v, p is a flow through the pipe.
 
     The knots define the pipe, and the points are equally spaced in the pipe. The velocity profile
@@ -46,9 +54,9 @@ def pipe_law(
             "iterations", "minus the number of linear systems", lambda v: (-v["iterations"], 0.0)
         ),
     ]
-    return Law(
+    return StoreChecks(
         (
-            UniformLaw("knots", names),
+            UniformCheck("knots", names),
             Distinct("knots"),
             Bound("x", "the distance of the points from equal steps", physics.along),
             Bound("y", "the distance of the points from those of the knots", physics.across),

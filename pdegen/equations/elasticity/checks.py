@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 
-from pdegen.checks.gaussian import normal_numbers
-from pdegen.checks.law import (
+from pdegen.checks.check import (
     EPSILON,
     Bound,
     Distinct,
-    Law,
     Quantity,
+    StoreChecks,
     Values,
     in_blocks,
     stated_error,
 )
+from pdegen.checks.gaussian import normal_numbers
 from pdegen.equations.elasticity.element import GAUSS, shapes
 from pdegen.equations.elasticity.material import von_mises
 from pdegen.equations.elasticity.solver import Body, Sheet
@@ -29,9 +29,9 @@ _ROUNDING = 8  # safety factor on the effect of float32 displacements on jumps, 
 _JUMP, _STRESS, _DISPLACEMENT = 0.03, 0.2, 0.03
 
 
-def elasticity_law(
+def elasticity_checks(
     void: RandomVoid, sheet: Sheet, angles: Float[np.ndarray, " angles"], error: float, exact: bool
-) -> Law:
+) -> StoreChecks:
     """The law of stretched sheets.
 
     The numbers theta are normally distributed and define the void. The points are the Gauss points
@@ -59,11 +59,11 @@ def elasticity_law(
         ("displacement", "the force on free nodes, over the load,", physics.force)
         if exact else
         ("displacement", "the distance from the solution on the mesh of the points",
-         physics.deviation),
+         physics.distance),
     ]  # fmt: skip
     checks = (Bound(name, subject, in_blocks(quantity)) for name, subject, quantity in bounds)
     numbers = normal_numbers("theta", np.full(2 * void.modes, void.sigma**2))
-    return Law((numbers, Distinct("theta"), *stated_error(error), *checks))
+    return StoreChecks((numbers, Distinct("theta"), *stated_error(error), *checks))
 
 
 class _Physics:
@@ -152,7 +152,7 @@ class _Physics:
         limit = self._stiffness * self._rounding(body, u) * reach / load_norm
         return np.linalg.norm(imbalance, axis=1) / load_norm, limit
 
-    def deviation(self, stored: Values) -> tuple[np.ndarray, np.ndarray]:
+    def distance(self, stored: Values) -> tuple[np.ndarray, np.ndarray]:
         body, displacement = self._body(stored), stored["displacement"].swapaxes(1, 2)
         try:
             expected = body.at_points(self._sheet.solve(body).u)

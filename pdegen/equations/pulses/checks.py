@@ -7,16 +7,16 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from jaxtyping import Float
 
-from pdegen.checks.law import EPSILON, Bound, Distinct, Law, Values
-from pdegen.checks.uniform import UniformLaw
+from pdegen.checks.check import EPSILON, Bound, Distinct, StoreChecks, Values
+from pdegen.checks.uniform import UniformCheck
 
 # from z to height, width and centre, each of shape (batch,)
 Initial = Callable[[Float[np.ndarray, "batch 3"]], tuple[np.ndarray, np.ndarray, np.ndarray]]
 
 
-def pulses_law(
+def pulses_checks(
     n: int, speed: float, times: Sequence[float], names: Sequence[str], initial: Initial
-) -> Law:
+) -> StoreChecks:
     """The law of moving pulses: z is uniform and defines a pulse with the cell averages a and u.
 
     a contains the averages at t = 0, and u those at the output times. The law also checks that u
@@ -40,9 +40,9 @@ def pulses_law(
         difference = u.reshape(len(a), len(times), n).mean(axis=2) - mean[:, None]
         return abs(difference).max(axis=1), 2 * EPSILON * mean
 
-    return Law(
+    return StoreChecks(
         (
-            UniformLaw("z", names),
+            UniformCheck("z", names),
             Distinct("z"),
             distance("a", [0.0]),
             distance("u", times),
