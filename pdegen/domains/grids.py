@@ -40,6 +40,13 @@ class Grid:
                 f"an interval has a positive, finite length, got {self.length} from {self.start}"
             )
 
+    def check_unit(self) -> None:
+        """Raise ValueError if the interval is not (0, 1)."""
+        if (self.start, self.length) != (0, 1):
+            raise ValueError(
+                f"expected a grid on (0, 1), got ({self.start:g}, {self.start + self.length:g})"
+            )
+
     @property
     def intervals(self) -> int:
         """Length of the interval divided by the spacing h."""

@@ -108,7 +108,7 @@ class PeriodicGaussianField:
 
     Raises:
         ValueError: If a parameter is outside its range. A call raises it if the grid has fewer than
-            2K + 2 points or a length other than 1.
+            2K + 2 points or is not on (0, 1).
 
     A finer grid samples the same function:
 
@@ -151,8 +151,7 @@ class PeriodicGaussianField:
                 f"{self.modes} modes need a grid of at least {2 * self.modes + 2} points, "
                 f"got {grid.n}"
             )
-        if grid.length != 1:
-            raise ValueError(f"the field lives on the circle of length 1, got {grid.length}")
+        grid.check_unit()
         reuse_memory()
         u = empty((len(samples), grid.n), np.float64, device)
         # cos and sin coefficients (ξ, ζ) of mode k are the rfft entry n (ξ - iζ)/2
@@ -179,7 +178,8 @@ class SquareGaussianField:
     exact even if the grid does not resolve all modes.
 
     Raises:
-        ValueError: If a parameter is outside its range.
+        ValueError: If a parameter is outside its range. A call raises it if the grid is not on
+            (0, 1).
 
     >>> field = SquareGaussianField("neumann", sigma=3.0, tau=3.0, alpha=2.0, modes=8)
     >>> g = field(CellGrid(16), seed=0, samples=[0, 1])
@@ -234,6 +234,7 @@ class SquareGaussianField:
         return self._bases[grid]
 
     def _basis(self, grid: CellGrid | NodalGrid) -> Float[np.ndarray, "n M"]:
+        grid.check_unit()
         angles = np.outer(grid.x, self.wave_numbers)
         basis = np.sqrt(2) * (np.cos(angles) if self.boundary == "neumann" else np.sin(angles))
         if self.boundary == "neumann":

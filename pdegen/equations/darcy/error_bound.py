@@ -119,6 +119,7 @@ class ErrorBound:
     rtol: float | None = 1e-3
 
     def __post_init__(self) -> None:
+        self.grid.check_unit()
         if self.refinement < 1:
             raise ValueError(f"refinement must be at least 1, got {self.refinement}")
 

@@ -58,6 +58,9 @@ class FiniteElement:
     mode: Literal["sample", "domain"] = "sample"
     timeout: float = 300.0  # largest time for a sample in a worker, set-up included, in seconds
 
+    def __post_init__(self) -> None:
+        self.grid.check_unit()
+
     def __call__(self, a: Cells, f: Source = 1.0, boundary_value: BoundaryValue = 0.0) -> Cells:
         """u at the cell centres. See `solve`."""
         return self.solve(a, f, boundary_value).u

@@ -104,6 +104,7 @@ class FiniteVolume:
     fft: bool | None = None
 
     def __post_init__(self) -> None:
+        self.grid.check_unit()
         if self.faces not in ("harmonic", "arithmetic"):
             raise ValueError(f"faces must be harmonic or arithmetic, got {self.faces!r}")
         if not (0 < self.rtol < 1 and self.limit >= 0):

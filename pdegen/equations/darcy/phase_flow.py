@@ -36,6 +36,9 @@ class PhaseFlow:
     phases: tuple[float, float]  # α < β
     source: float = 1.0  # f
 
+    def __post_init__(self) -> None:
+        self.grid.check_unit()
+
     def __call__(self, p: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
         """u at the cell centres."""
         return self.linearise(p).u

@@ -37,6 +37,9 @@ class PublishedScheme:
 
     grid: CellGrid  # the cells of each axis, at least 4
 
+    def __post_init__(self) -> None:
+        self.grid.check_unit()
+
     @cached_property
     def to_nodes(self) -> Float[np.ndarray, "n n"]:
         """Matrix of the spline interpolation from cell centres to nodes, along one axis."""
