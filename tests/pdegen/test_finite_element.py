@@ -163,6 +163,6 @@ def test_other_shapes_are_refused():
     with pytest.raises(ValueError, match=r"f must be a number or of shape .*, got \(4, 12, 12\)"):
         solver(a, a[:4])
     with pytest.raises(
-        ValueError, match=r"walls must be a number or of shape \(4, 12\), got \(12,\)"
+        ValueError, match=r"boundary_value must be a number or of shape \(4, 12\), got \(12,\)"
     ):
         solver(a, 1.0, np.zeros(12))

@@ -94,9 +94,3 @@ def test_an_impossible_law_is_refused(change):
 def test_a_grid_too_coarse_for_the_modes_is_refused():
     with pytest.raises(ValueError, match="31 modes need a grid of at least 64 points, got 62"):
         FIELD(PeriodicGrid(62), 0, [0])
-
-
-def test_a_periodic_field_refuses_a_circle_of_another_length():
-    field = PeriodicGaussianField(sigma=1.0, tau=1.0, alpha=2.0, modes=4)
-    with pytest.raises(ValueError, match="circle of length 1"):
-        field(PeriodicGrid(16, length=2.0), seed=0, samples=[0])
