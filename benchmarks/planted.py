@@ -3,7 +3,7 @@
 A file of faults names a commit and, for each fault, a file, a text that occurs in it once, and a
 replacement. The commit is checked out into a temporary folder. Its suite runs once with probes in
 the faulty functions, which record the tests that call them (a compiled function has no probe: its
-fault names test files). Then each fault is planted alone, and the tests that call its function run
+fault names test files). Tests that fail in this run are listed. Then each fault is planted alone, and the tests that call its function run
 until one fails. A fault is noticed if a test fails.
 
 The outcome is written into the file after every fault; a later call continues with the rest.
@@ -114,12 +114,15 @@ def probed(tree: Path, faults: list[dict[str, Any]], folder: Path) -> None:
         path.write_text("\n".join(text) + "\n", "utf-8")
 
 
-def seconds_of(report: Path) -> dict[str, float]:
-    """Seconds of each test in pytest's report, by class name and name."""
-    cases = ElementTree.parse(report).iter("testcase")
-    return {
-        f"{case.get('classname')}.{case.get('name')}": float(case.get("time", 0)) for case in cases
-    }
+def outcomes(report: Path) -> tuple[dict[str, float], list[str]]:
+    """Seconds of each test in pytest's report by class name and name, and the tests that failed."""
+    seconds, failed = dict[str, float](), list[str]()
+    for case in ElementTree.parse(report).iter("testcase"):
+        name = f"{case.get('classname')}.{case.get('name')}"
+        seconds[name] = float(case.get("time", 0))
+        if case.find("failure") is not None or case.find("error") is not None:
+            failed.append(name)
+    return seconds, failed
 
 
 def tests_of(fault: dict[str, Any], seconds: Mapping[str, float]) -> list[str]:
@@ -181,7 +184,7 @@ def main() -> None:
             words = ("-n", arguments.processes, "--dist", "worksteal")
             report = tree / "report.xml"
             pytest(tree, *words, f"--junitxml={report}", limit=7200)
-            content["seconds"] = seconds_of(report)
+            content["seconds"], content["failed_without_a_fault"] = outcomes(report)
             for number, fault in enumerate(faults):
                 hits = folder / str(number)
                 text = hits.read_text("utf-8") if hits.exists() else ""
