@@ -3,8 +3,8 @@
 A file of faults names a commit and, for each fault, a file, a text that occurs in it once, and a
 replacement. The commit is checked out into a temporary folder. Its suite runs once with probes in
 the faulty functions, which record the tests that call them (a compiled function has no probe: its
-fault names test files). Tests that fail in this run are listed. Then each fault is planted alone, and the tests that call its function run
-until one fails. A fault is noticed if a test fails.
+fault names test files). Tests that fail in this run are listed. Then each fault is planted alone,
+and the tests that call its function run until one fails. A fault is noticed if a test fails.
 
 The outcome is written into the file after every fault; a later call continues with the rest.
 """
