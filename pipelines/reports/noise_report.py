@@ -87,31 +87,32 @@ class _NoiseReport:
 
     def headline(self) -> list[tuple[str, str]]:
         """The smallest error at each of a few test levels, or levels of noise on training targets,
-        among the methods that are tested on all test samples, have not failed, and converged on
-        all samples."""
+        of all methods on the samples that they share, if they have not failed and converged on all
+        of them."""
         study, results = self.study, self.results
+        group = results.groups[-1]
         if study.on_targets:
             places = [
                 (f"training targets of noise {study.word(level)}", 0,
-                 [m for m in results.groups[0].methods if m.method == level])
+                 [m for m in group.methods if m.method == level])
                 for level in few(study.train_levels, _HEADLINES)
             ]  # fmt: skip
         else:
             levels = few(range(len(study.test_levels)), _HEADLINES)
             places = [
-                (f"test level {study.word(study.test_levels[at])}", at, results.groups[0].methods)
+                (f"test level {study.word(study.test_levels[at])}", at, group.methods)
                 for at in levels
             ]
-        among = f", of the methods tested on all {len(study.truth)} samples"
-        among *= len(results.groups) > 1
+        among = f", on the first {group.samples} of {len(study.truth)} samples"
+        among *= not group.whole
         lines = list[tuple[str, str]]()
         for where, at, methods in places:
             sound = [method for method in methods if results.sound(method, at)]
-            best = min(sound or methods, key=lambda method, at=at: results.mean(method, at))
-            name = study.label(best)
-            lines.append(
-                (f"smallest mean error at {where} ({name}){among}", results.printed(best, at))
-            )
+            best = min(sound or methods, key=lambda m, at=at: results.mean(m, at, group.samples))
+            lines.append((
+                f"smallest mean error at {where} ({study.label(best)}){among}",
+                results.printed(best, at, group.samples),
+            ))  # fmt: skip
         return lines
 
     def errors(self) -> Section:

@@ -308,8 +308,7 @@ def test_the_report_shows_matrix_measures_and_reconstructions(finished):
     text = (finished.folder / "report.md").read_text()
     best = re.findall(r"smallest mean error at test level [^(]*\(([^)]*)", text)
     assert len(best) == 2
-    # classical methods have 2 samples of 4
-    assert not {*best} & {cell.name for cell in finished.classical}
+    assert text.count("on the first 2 of 4 samples") >= len(best)  # as many as classical methods
     for name in (
         "matrix-first-2",
         "levels-first-2",
