@@ -29,8 +29,6 @@ OTHERS = {
         "a formatter of Matplotlib, whose position is not used",
     ("pipelines/runs/recipe_text.py", "recipe_text", "RecipeText", "recipe"): "a name, not a text",
     ("pipelines/reports/noise_table.py", "failure", "Cell", "at"): "the constant is of all levels",
-    **{("pdegen/generation/" + file, caller, "Verification", "check_values"): "it is a result"
-       for file, caller in (("repair.py", "repair"), ("verify.py", "verify"))},
 }  # fmt: skip
 
 

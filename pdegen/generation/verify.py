@@ -36,7 +36,7 @@ class Verification:
     # number of shards and of bytes that were read
     shards: int = 0
     bytes: int = 0
-    check_values: bool = False  # whether the law of the recipe was checked
+    values_checked: bool = False  # whether the law of the recipe was checked
     # numbers of the samples that were computed again and compared
     recomputed: list[int] = field(default_factory=list)
 
@@ -48,7 +48,7 @@ class Verification:
             "faults": [vars(fault) for fault in self.faults],
             "repaired": self.repaired,
             "checked": {
-                "shards": self.shards, "bytes": self.bytes, "law": self.check_values,
+                "shards": self.shards, "bytes": self.bytes, "law": self.values_checked,
                 "recomputed": self.recomputed,
             },
         }  # fmt: skip
@@ -93,7 +93,7 @@ def verify(
     job = _job(store, result, check_values or bool(deep))
     blocks = checked_blocks(store, seal, result, progress)
     if check_values and job is not None:
-        result.check_values = True
+        result.values_checked = True
         for finding in job.recipe.problem.checks_of_store().check(blocks):
             result.faults.append(
                 Fault(f"{finding.variable}, law", finding.message, None, finding.variable)

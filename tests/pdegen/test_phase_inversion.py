@@ -211,7 +211,7 @@ def test_a_model_error_has_the_covariance_of_its_samples():
     assert np.allclose(law.mean, errors.mean(axis=0))
     assert law.remainder < 1e-10
     noise = law.with_noise(np.full(40, 0.3), size=2.0)
-    assert noise.deviation == pytest.approx(0.3, rel=1e-6)
+    assert noise.std == pytest.approx(0.3, rel=1e-6)
     assert law.with_noise(np.zeros(40), size=2.0).std.min() > 1e-6
 
 

@@ -136,7 +136,7 @@ def test_a_stream_of_two_components_has_numbers_of_its_own():
     largest = experiment.with_overrides({"training.seed": 2**30 - 1})
     with pytest.raises(SchemaError, match=f"training.seed must be < {2**30 - 1}, got"):
         of(largest)
-    last = of(experiment.with_overrides({"training.seed": 2**30 - 2})).samples[-1]
+    last = of(experiment.with_overrides({"training.seed": 2**30 - 2})).ids[-1]
     assert last + 2**32 < 2**63
 
 
@@ -295,7 +295,7 @@ def test_training_that_was_stopped_goes_on_to_the_same_bits(experiment, store, t
 def test_a_subset_is_the_first_training_samples(store):
     experiment = load_experiment("burgers-quick").with_overrides({**SMALL, "data.samples": 5})
     source = Source(store, experiment)
-    assert source.samples("train", "training", device=CPU).samples.tolist() == [0, 1, 2, 3, 4]
+    assert source.samples("train", "training", device=CPU).ids.tolist() == [0, 1, 2, 3, 4]
     assert len(source.samples("test", noise=None).resident()) == 2
     wanted = experiment.with_overrides({"data.samples": 50})
     with pytest.raises(SchemaError, match=r"data.samples: .* has 20, got 50"):
