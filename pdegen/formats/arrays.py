@@ -120,6 +120,8 @@ class Contents:
     unreadable: Mapping[str, str] = field(default_factory=dict)
     # attributes that are texts or numbers, by "group@attribute"
     attributes: Mapping[str, str | float] = field(default_factory=dict)
+    # parts of the arrays in further files, whose samples follow, by name
+    further: Mapping[str, tuple[Array, ...]] = field(default_factory=dict)
 
     def array(self, name: str) -> Array:
         """The array with this name. Raises FormatError if there is none; its message lists the

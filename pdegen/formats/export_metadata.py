@@ -7,29 +7,35 @@ effect on the restored store. The digests protect against accidents, not against
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
 import pydantic
 
+from pdegen.formats import sandbox
 from pdegen.formats.array_digests import Digest
 from pdegen.formats.arrays import KEY, MARK, SMALL_BYTES, Array, Contents, FormatError, printable
 from pdegen.formats.npy import npy
 from pdegen.formats.plan import Field, Plan, View, check_digest
 from pdegen.schema import SchemaError, Strict
 from pdegen.store.arrays import Json
-from pdegen.store.digests import with_digest, without_digest
+from pdegen.store.card import CARD
+from pdegen.store.digests import sha256, with_digest, without_digest
 from pdegen.store.reading import Store
 from pdegen.store.variables import Coordinate
 
-FILE = "pdegen.json"  # file of the metadata, beside .npy files
+FILE = "pdegen.json"  # file of the metadata in a folder of .npy or Parquet files
+PARQUET = ".parquet"
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
 _SHA256 = re.compile("[0-9a-f]{64}")
+_PATH = re.compile(r"(data/)?[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")  # of a file in a folder of tables
 _NOT_IMPORTED = {  # attributes that an import sets again
     "format", "format_version", "sealed", "samples", "shard", "variables", "fingerprint",
     "content", "statistics", "skipped", "imported", "provenance",
@@ -62,11 +68,19 @@ class ExportMetadata(Strict):
         format: Name and version of the format of these metadata.
         arrays: The arrays, by name. They have the same names in the file.
         attributes: Attributes of the store.
+        files: SHA-256 of each file of a folder of tables, by its path in the folder. Files of
+            tables stand in the order of their rows. Empty for other formats.
     """
 
     format: Literal["pdegen export 2"]
     arrays: dict[str, ExportedArray]
     attributes: Json
+    files: dict[str, str] = pydantic.Field(default_factory=dict)
+
+    @property
+    def tables(self) -> list[str]:
+        """Paths of the Parquet files in the folder, in the order of their rows."""
+        return [name for name in self.files if name.endswith(PARQUET)]
 
 
 def description(store: Store, digests: Mapping[str, str]) -> ExportMetadata:
@@ -96,24 +110,102 @@ def description(store: Store, digests: Mapping[str, str]) -> ExportMetadata:
 def encoded(metadata: ExportMetadata) -> np.ndarray:
     """The metadata as JSON with its own SHA-256. The result is an array of bytes, because every
     format can store such an array."""
-    return np.frombuffer(with_digest(metadata.model_dump()), np.uint8)
+    # `files` is left out where it is empty
+    return np.frombuffer(with_digest(metadata.model_dump(exclude_defaults=True)), np.uint8)
 
 
-def folder_contents(folder: Path) -> tuple[Contents, list[Path]]:
-    """The contents of an exported folder of .npy files, and the paths of all its files. Raises
+def folder_contents(folder: Path, scratch: Path) -> tuple[Contents, list[Path]]:
+    """The contents of an exported folder of .npy or Parquet files, and the paths of the files that
+    have them. Small arrays of Parquet files are unpacked to the folder `scratch`. Raises
     FormatError if the folder is not an export of pdegen or is damaged."""
+    text, metadata = folder_metadata(folder)
+    attributes = {KEY: text.decode()}
+    if metadata.files:
+        for name, fault in file_faults(folder, metadata, metadata.tables):
+            raise FormatError(f"{folder.name}: {name} {fault}")
+        files = [folder / name for name in metadata.tables]
+        arrays, further = _tables(folder, metadata, scratch)
+        contents = Contents(folder, "Parquet", arrays, attributes=attributes, further=further)
+    else:
+        files = [folder / f"{name}.npy" for name in metadata.arrays]
+        _check_names(folder.name, {file.stem for file in folder.glob("*.npy")}, metadata.arrays)
+        arrays = {file.stem: npy(file).array(file.stem) for file in files}
+        contents = Contents(folder, "NumPy", arrays, attributes=attributes)
+    return contents, [*files, folder / FILE]
+
+
+def folder_metadata(folder: Path) -> tuple[bytes, ExportMetadata]:
+    """The bytes of the metadata of an exported folder, and what they describe. Raises FormatError
+    if the folder has none, or if they are damaged."""
     try:
         text = _bounded(folder / FILE)
     except FileNotFoundError:
-        raise FormatError(f"{folder} is not an exported folder: give its files") from None
-    names = list(_parsed(text, folder.name).arrays)
-    files = [folder / f"{name}.npy" for name in names]
-    _check_names(folder.name, {file.stem for file in folder.glob("*.npy")}, names)
-    arrays: dict[str, Array] = {
-        name: npy(file).array(name) for name, file in zip(names, files, strict=True)
-    }
-    attributes = {KEY: text.decode()}
-    return Contents(folder, "NumPy", arrays, attributes=attributes), [*files, folder / FILE]
+        raise FormatError(
+            f"{folder} is not an exported folder, it has no {FILE}: give its files"
+        ) from None
+    return text, _parsed(text, folder.name)
+
+
+def file_faults(
+    folder: Path, metadata: ExportMetadata, names: Collection[str] | None = None
+) -> Iterator[tuple[str, str]]:
+    """Yield the name of each file of an exported folder of tables that is missing or differs from
+    its SHA-256, and of each table that was added. Yields what is wrong with it, too.
+
+    Args:
+        folder: The folder.
+        metadata: Its metadata.
+        names: Files to compare with their SHA-256; None for all.
+    """
+    for name in metadata.files if names is None else names:
+        file = folder / name
+        if not file.is_file():
+            yield name, "is missing"
+        elif file_digest(file) != metadata.files[name]:
+            yield name, "differs from its SHA-256: the file was changed"
+    for file in sorted(folder.rglob(f"*{PARQUET}")):  # readers would take it for data
+        name = file.relative_to(folder).as_posix()
+        if name not in metadata.files:
+            yield printable(name), "was not exported: move it away"
+
+
+def file_digest(file: Path) -> str:
+    """The SHA-256 of a file of an exported folder. That of a card leaves out the line of its
+    licence, which authors write themselves."""
+    if file.name == CARD:
+        return card_digest(file.read_bytes())
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def card_digest(card: bytes) -> str:
+    """The SHA-256 of a card without the line of its licence.
+
+    >>> cards = (b"---\\nlicense: unknown\\n---\\n", b"---\\nlicense: mit\\n---\\n")
+    >>> len({card_digest(card) for card in cards})
+    1
+    """
+    return sha256(re.sub(rb"\A(---\n)license: .*\n", rb"\1", card))
+
+
+def _tables(
+    folder: Path, metadata: ExportMetadata, scratch: Path
+) -> tuple[dict[str, Array], dict[str, tuple[Array, ...]]]:
+    """The arrays of the Parquet files in a folder: the first part of each array, and its further
+    parts. The table of coordinates has one row, whose axis is dropped. The samples are numbered
+    anew."""
+    parts: dict[str, list[Array]] = {}
+    for name in metadata.tables:
+        for array in sandbox.open_file(folder / name, "parquet", scratch).arrays.values():
+            parts.setdefault(array.name, []).append(array)
+    _check_names(folder.name, {*parts}, metadata.arrays)
+    numbers = scratch / "sample.npy"
+    np.save(numbers, np.arange(sum(array.shape[0] for array in parts.pop("sample"))))
+    arrays = {"sample": npy(numbers).array("sample")}
+    for name, (first, *_) in parts.items():
+        shared = "sample" not in metadata.arrays[name].dims
+        arrays[name] = replace(first, shape=first.shape[1:]) if shared else first
+    return arrays, {name: tuple(of_name[1:]) for name, of_name in parts.items()}
 
 
 def _bounded(path: Path) -> bytes:
@@ -182,6 +274,9 @@ def _parsed(text: bytes, where: str) -> ExportMetadata:
             raise _damaged(where, f"{name}: shape {array.shape} of {array.dtype}")
         if not _SHA256.fullmatch(array.sha256):
             raise _damaged(where, f"{name}: sha256 {array.sha256[:80]!r}")
+    for name, digest in metadata.files.items():
+        if not _PATH.fullmatch(name) or not _SHA256.fullmatch(digest):
+            raise _damaged(where, f"the file {name[:80]!r} of SHA-256 {digest[:80]!r}")
     return metadata
 
 
@@ -207,9 +302,7 @@ def _plan(metadata: ExportMetadata, contents: Contents) -> Plan:
         equation=attributes["equation"],
         source="exported by pdegen",
         fields=tuple(
-            Field(
-                name, (_view(contents, name, array),), array.attributes, array.dtype, array.sha256
-            )
+            Field(name, _views(contents, name, array), array.attributes, array.dtype, array.sha256)
             for name, array in variables
         ),
         coordinates=tuple(
@@ -231,15 +324,16 @@ def _origin(attributes: Mapping[str, Any]) -> Json:
     return {key: attributes[key] for key in ("fingerprint", "content", "provenance")}
 
 
-def _view(contents: Contents, name: str, array: ExportedArray) -> View:
-    """The view of a variable of an export. MATLAB files add axes of length 1 to variables with
-    fewer than two axes."""
-    stored = contents.array(name)
-    _check(stored, array)
-    added = len(stored.shape) - len(array.shape)
+def _views(contents: Contents, name: str, array: ExportedArray) -> tuple[View, ...]:
+    """The views of a variable of an export, one for each file that has samples of it. MATLAB files
+    add axes of length 1 to variables with fewer than two axes."""
+    parts = (contents.array(name), *contents.further.get(name, ()))
+    first, samples = parts[0], sum(part.shape[0] for part in parts[1:])
+    _check(first, array, samples)
+    added = len(first.shape) - len(array.shape)
     if array.dims[:1] != ["sample"]:
-        raise FormatError(f"{stored.where} has the axes {array.dims}: the first should be sample")
-    return View(stored, (*array.dims, *[""] * added))
+        raise FormatError(f"{first.where} has the axes {array.dims}: the first should be sample")
+    return tuple(View(part, (*array.dims, *[""] * added)) for part in parts)
 
 
 def _coordinate(contents: Contents, name: str, array: ExportedArray) -> Coordinate:
@@ -252,12 +346,14 @@ def _coordinate(contents: Contents, name: str, array: ExportedArray) -> Coordina
     return Coordinate(name, tuple(array.dims), values, array.attributes)
 
 
-def _check(stored: Array, array: ExportedArray) -> None:
-    """Raise FormatError if an array does not have the shape and dtype that the metadata
-    describe."""
-    shape = tuple(array.shape)
-    padded = (*shape, *[1] * (len(stored.shape) - len(shape)))
-    if stored.shape != padded or stored.dtype != np.dtype(array.dtype):
+def _check(stored: Array, array: ExportedArray, further: int = 0) -> None:
+    """Raise FormatError if an array does not have the shape and dtype that the metadata describe.
+    `further` samples are in other files."""
+    shape, found = tuple(array.shape), stored.shape
+    if further:
+        found = (found[0] + further, *found[1:])
+    padded = (*shape, *[1] * (len(found) - len(shape)))
+    if found != padded or stored.dtype != np.dtype(array.dtype):
         raise FormatError(
-            f"{stored.where} is {stored.shape} of {stored.dtype}, expected {shape} of {array.dtype}"
+            f"{stored.where} is {found} of {stored.dtype}, expected {shape} of {array.dtype}"
         )

@@ -13,8 +13,17 @@ from pathlib import Path
 from pdegen.errors import check_room
 from pdegen.formats import writers
 from pdegen.formats.array_digests import Digest
-from pdegen.formats.arrays import KEY, FormatError
-from pdegen.formats.export_metadata import FILE, description, encoded, exported_plan
+from pdegen.formats.arrays import KEY, Contents, FormatError
+from pdegen.formats.export_metadata import (
+    FILE,
+    description,
+    encoded,
+    exported_plan,
+    file_faults,
+    folder_contents,
+    folder_metadata,
+    is_export,
+)
 from pdegen.formats.hugging_card import CARD, RecipeText
 from pdegen.formats.huggingface import check_huggingface, huggingface_folder
 from pdegen.formats.opening import open_file, unpacked
@@ -23,10 +32,11 @@ from pdegen.formats.writers import ArraySpec, Sink
 from pdegen.generation.generate import Progress
 from pdegen.ownership import MANIFEST, enclosing_store, is_url, note_all, start_manifest
 from pdegen.schema import near
+from pdegen.store.checking import Fault
 from pdegen.store.reading import Store, open_sealed
 
-FORMATS = ("mat", "npy", "hdf5", "pt")  # formats that can be imported again
 _HUB = "huggingface"
+FORMATS = ("mat", "npy", "hdf5", "pt", _HUB)
 _MARKS = {"npy": (FILE,), _HUB: (CARD, "data")}  # names that identify an exported folder
 
 _Writer = Callable[[Path, Mapping[str, ArraySpec]], AbstractContextManager[dict[str, Sink]]]
@@ -48,10 +58,11 @@ def export(
     Each array keeps its name. The metadata of the store are written as JSON, to an array of bytes
     with the name "pdegen". The format "npy" writes them to the file pdegen.json instead. The
     metadata contain the SHA-256 of each array and of themselves. `import_files` restores the same
-    variables, coordinates and splits, bit for bit, or refuses a modified file. The format
-    "huggingface" is an exception: `datasets.load_dataset` reads it, and it cannot be imported. The
-    write is atomic: an older file is replaced only when the new one is complete
-    (`pdegen.formats.replacing`).
+    variables, coordinates and splits, bit for bit, or refuses a modified file; `verify_export`
+    checks a file or folder. The folder of "huggingface", which `datasets.load_dataset` reads, also
+    has pdegen.json, with the SHA-256 of each file. It leaves out samples that were skipped or are
+    in no split, and an import numbers the others anew. The write is atomic: an older file is
+    replaced only when the new one is complete (`pdegen.formats.replacing`).
 
     Args:
         url: Path or URL of a sealed store.
@@ -72,8 +83,8 @@ def export(
         StoreError: If the store cannot be read or is damaged.
         OSError: If the path cannot be written or has no room.
     """
-    if format not in (*FORMATS, _HUB):
-        raise FormatError(f"no format {format!r}: {near(format, [*FORMATS, _HUB])}")
+    if format not in FORMATS:
+        raise FormatError(f"no format {format!r}: {near(format, [*FORMATS])}")
     path = Path(path)
     if "\0" in str(path):
         raise FormatError("the path of a file has no NUL character")
@@ -160,16 +171,51 @@ def _check_free(path: Path, format: str, overwrite: bool) -> None:
 
 def _is_export(file: Path) -> bool:
     """Whether a file was exported by pdegen and has not been modified."""
-    with tempfile.TemporaryDirectory(prefix="pdegen-") as folder:
+    try:
+        return not verify_export(file)
+    except FormatError:
+        return False
+
+
+def verify_export(path: Path) -> list[Fault]:
+    """Check that a file or folder is as `export` has written it. In a folder for Hugging Face, all
+    files are compared with their SHA-256. In other exports, the values of all arrays are.
+
+    Returns:
+        The faults; empty if there are none.
+
+    Raises:
+        FormatError: If `path` was not exported by pdegen, or cannot be read as an export.
+        OSError: If a file cannot be read.
+    """
+    if path.is_dir():
+        metadata = folder_metadata(path)[1]
+        if metadata.files:
+            return [Fault(*fault) for fault in file_faults(path, metadata)]
+    with tempfile.TemporaryDirectory(prefix="pdegen-") as name:
+        scratch = Path(name)
+        contents = None if path.is_dir() else _contents(path, scratch)
         try:
-            plan = exported_plan([open_file(file, Path(folder))])
-            if plan is None:
-                return False
-            for field in plan.reading(unpacked(plan.arrays, Path(folder))).fields:
+            plan = exported_plan([contents or folder_contents(path, scratch)[0]])
+            assert plan is not None  # it is an export
+            for field in plan.reading(unpacked(plan.arrays, scratch)).fields:
                 field.check()
-        except FormatError:
-            return False
-    return True
+        except FormatError as error:
+            return [Fault("arrays", str(error).removeprefix(f"{path.name}: "))]
+    return []
+
+
+def _contents(path: Path, scratch: Path) -> Contents:
+    """The contents of an exported file. Raises FormatError if the file is no export."""
+    try:
+        contents = open_file(path, scratch)
+    except FormatError as error:
+        raise FormatError(f"{path} is neither a store nor an export: {error}") from None
+    if not is_export(contents):
+        raise FormatError(
+            f"{path} is neither a store nor an export: pdegen has not written its digests"
+        )
+    return contents
 
 
 def _writer(store: Store, format: str, arrays: Mapping[str, ArraySpec]) -> _Writer:

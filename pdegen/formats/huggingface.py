@@ -1,5 +1,6 @@
 """Export of a sealed store to a folder for the Hugging Face Hub. The folder has Parquet tables for
-each split, and a card. `datasets.load_dataset(FOLDER)` reads the folder without a script."""
+each split, a card, and the metadata of the store. `datasets.load_dataset(FOLDER)` reads the folder
+without a script, and `pdegen import FOLDER` makes a store of it."""
 
 from __future__ import annotations
 
@@ -7,14 +8,24 @@ import importlib
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from pdegen.formats.array_digests import Digest
 from pdegen.formats.arrays import FormatError
+from pdegen.formats.export_metadata import (
+    FILE,
+    PARQUET,
+    ExportMetadata,
+    description,
+    encoded,
+    file_digest,
+)
 from pdegen.formats.hugging_card import CARD, COORDINATES, RecipeText, card
 from pdegen.generation.generate import Progress
 from pdegen.store.arrays import Json
@@ -86,7 +97,8 @@ def huggingface_folder(
     store: Store, folder: Path, recipe_text: RecipeText, progress: Callable[[Progress], None]
 ) -> None:
     """Write a store to a new folder. The files data/SPLIT-*.parquet have one row for each sample,
-    and data/coordinates.parquet has a single row. README.md is the card.
+    and data/coordinates.parquet has a single row. README.md is the card, and pdegen.json has the
+    metadata with the SHA-256 of each file.
 
     Samples that were skipped or are in no split are left out. A split whose samples were all
     skipped is left out too, because `datasets` refuses a split without a file. Only one row group
@@ -96,39 +108,80 @@ def huggingface_folder(
     variables = [store.arrays[name] for name in store.variables]
     columns = [Column("sample", (), np.dtype("int64"))]
     columns += [Column(v.name, tuple(v.shape[1:]), np.dtype(v.dtype)) for v in variables]
-    samples = {
-        name: numbers
-        for name, (start, stop) in store.metadata.splits.items()
-        if len(numbers := np.setdiff1d(np.arange(start, stop), store.skipped))
-    }
+    samples = _samples(store)
     row = sum(column.bytes for column in columns)
     size, group = max(1, FILE_BYTES // row), max(1, _GROUP_BYTES // row)
     total, done, start = sum(map(len, samples.values())), 0, time.monotonic()
+    digests, files = {name: Digest() for name in store.arrays}, list[str]()
     for split, numbers in samples.items():
         parts = [numbers[k : k + size] for k in range(0, len(numbers), size)]
         for number, part in enumerate(parts):
-            path = folder / f"data/{split}-{number:05}-of-{len(parts):05}.parquet"
+            files.append(f"data/{split}-{number:05}-of-{len(parts):05}{PARQUET}")
             groups = (part[k : k + group] for k in range(0, len(part), group))
-            for rows in _written(path, columns, (_values(store, numbers) for numbers in groups)):
+            values = (_values(store, numbers, digests) for numbers in groups)
+            for rows in _written(folder / files[-1], columns, values):
                 done += rows
                 progress(Progress(done, total, time.monotonic() - start))
+    digests["sample"].add(np.arange(total))
     coordinates = [
         store.arrays[name] for name in sorted(store.description.coordinates) if name != "sample"
     ]
     shared = [Column(c.name, tuple(c.shape), np.dtype(c.dtype)) for c in coordinates]
     if shared:
-        values = [store.values(c.name)[None] for c in coordinates]
-        list(_written(folder / f"data/{COORDINATES}.parquet", shared, iter([values])))
-    counts = {split: len(numbers) for split, numbers in samples.items()}
+        of_all = [store.values(c.name) for c in coordinates]
+        for column, values in zip(shared, of_all, strict=True):
+            digests[column.name].add(values)
+        files.append(f"data/{COORDINATES}{PARQUET}")
+        list(_written(folder / files[-1], shared, iter([[values[None] for values in of_all]])))
+    counts = {split: len(samples[split]) for split in store.metadata.splits if split in samples}
     (folder / CARD).write_text(card(store.description, bool(shared), counts, recipe_text), "utf-8")
+    metadata = _metadata(store, folder, [*files, CARD], samples, digests)
+    (folder / FILE).write_bytes(encoded(metadata).tobytes())
 
 
-def _values(store: Store, samples: np.ndarray) -> list[np.ndarray]:
+def _samples(store: Store) -> dict[str, np.ndarray]:
+    """The numbers of the exported samples of each split, in rising order."""
+    splits = sorted(store.metadata.splits.items(), key=lambda split: split[1])
+    return {
+        name: numbers
+        for name, (start, stop) in splits
+        if len(numbers := np.setdiff1d(np.arange(start, stop), store.skipped))
+    }
+
+
+def _metadata(
+    store: Store,
+    folder: Path,
+    files: Sequence[str],
+    samples: Mapping[str, np.ndarray],
+    digests: Mapping[str, Digest],
+) -> ExportMetadata:
+    """The metadata of the exported folder, which has `files`. Its samples are numbered from 0,
+    without those that were left out."""
+    metadata = description(store, {name: digest.hex for name, digest in digests.items()})
+    ends = list(accumulate(map(len, samples.values()), initial=0))
+    for name in ("sample", *store.variables):
+        metadata.arrays[name].shape[0] = ends[-1]
+    ranges = dict(zip(samples, map(list, pairwise(ends)), strict=True))
+    splits = {name: ranges[name] for name in store.metadata.splits if name in ranges}
+    changed = {"samples": ends[-1], "splits": splits, "skipped": []}
+    return ExportMetadata(
+        format=metadata.format,
+        arrays=metadata.arrays,
+        attributes=metadata.attributes | changed,
+        files={name: file_digest(folder / name) for name in files},
+    )
+
+
+def _values(store: Store, samples: np.ndarray, digests: Mapping[str, Digest]) -> list[np.ndarray]:
     """The values of all columns for some samples. `samples` are their numbers, in increasing
-    order."""
+    order. The values of variables are added to their digests."""
     span = range(int(samples[0]), int(samples[-1]) + 1)
     rows = samples - span.start
-    return [samples, *(store.values(name, span)[rows] for name in store.variables)]
+    values = {name: store.values(name, span)[rows] for name in store.variables}
+    for name, part in values.items():
+        digests[name].add(part)
+    return [samples, *values.values()]
 
 
 def _written(
@@ -146,7 +199,11 @@ def _written(
             table = table.replace_schema_metadata(metadata)
             if writer is None:
                 writer = parquet.ParquetWriter(
-                    path, table.schema, compression="zstd", use_dictionary=False
+                    path,
+                    table.schema,
+                    compression="zstd",
+                    use_dictionary=False,
+                    write_page_checksum=True,
                 )
             writer.write_table(table, row_group_size=len(table))
             yield len(table)

@@ -49,7 +49,8 @@ def import_files(
     to float32.
 
     Args:
-        files: MATLAB 5 and 7.3, HDF5, .npy, .npz and .pt files, or an exported folder.
+        files: MATLAB 5 and 7.3, HDF5, .npy, .npz and .pt files, or an exported folder of .npy or
+            Parquet files.
         url: Path or URL of the store.
         import_options: Description of the arrays in files that are not recognised. For recognised
             files, `grid` and `splits` replace the known ones.
@@ -81,7 +82,7 @@ def _read(paths: list[Path], folder: Path) -> tuple[list[Contents], list[Importe
     if any(path.is_dir() for path in paths):
         if len(paths) > 1:
             raise FormatError("a folder cannot be imported with other files")
-        contents, files = folder_contents(paths[0])
+        contents, files = folder_contents(paths[0], folder)
         return [contents], [ImportedFile.of(file) for file in files]
     return merged([open_file(path, folder) for path in paths]), [
         ImportedFile.of(path) for path in paths

@@ -58,6 +58,11 @@ def open_file(path: Path, folder: Path) -> Contents:
     if not path.is_file():
         raise FormatError(f"{path} is not a file" if path.exists() else f"{path}: no such file")
     reader = _reader(path)
+    if reader == "parquet":
+        raise FormatError(
+            f"{path.name} is a Parquet file: give the folder that pdegen has exported, with its "
+            "pdegen.json"
+        )
     return npy(path) if reader == "npy" else sandbox.open_file(path, reader, folder)
 
 
@@ -79,6 +84,8 @@ def _reader(path: Path) -> str:
         head = file.read(128)
         if head.startswith(MAGIC):
             return "npy"
+        if head.startswith(b"PAR1"):
+            return "parquet"
         if head.startswith(b"PK\x03\x04"):
             file.seek(_LOCAL_HEADER)  # name of the first entry
             name = file.read(int.from_bytes(head[26:28], "little"))

@@ -34,7 +34,10 @@ MEMORY = 2**30  # bytes, in addition to the library
 _ANSWER_BYTES = 2**26
 _WALL_FACTOR = 20  # allowed wall time per processor time, for files on slow disks
 _INHERITED = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TMPDIR")
-_SET = {"HDF5_PLUGIN_PATH": "::", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+_SET = {
+    "HDF5_PLUGIN_PATH": "::", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
+    "ARROW_DEFAULT_MEMORY_POOL": "system",  # others reserve memory, which counts as used
+}  # fmt: skip
 _START = "import sys; sys.path[:] = sys.argv[1:]; import pdegen.formats.sandbox as s; s.serve()"
 
 
@@ -44,7 +47,8 @@ class Request:
 
     path: str  # path of the file
     folder: str  # folder to which arrays are unpacked
-    reader: str  # "hdf5", "mat", "npz" or "pt": the module whose `read` is called
+    # "hdf5", "mat", "npz", "parquet" or "pt": the module whose `read` is called
+    reader: str
     names: Collection[str] = ()  # arrays to unpack; empty: list all, unpack the small ones
     small: int = 0  # largest size of a small array in bytes
     # limits of processor time in seconds, and of memory and written files in bytes

@@ -18,7 +18,7 @@ from pipelines.cli.terminal import note, say
     "pdegen import pairs.h5 --input a --target u --grid cell --split train=1000 --split test=100",
 )
 def import_command(
-    files: Annotated[list[Path], typer.Argument(help=".mat, .h5, .npy, .npz or .pt files.")],
+    files: Annotated[list[Path], typer.Argument(help=".mat, .h5, .npy, .npz, .pt; or a folder.")],
     out: Annotated[
         str | None, typer.Option(help="Path or URL of the store; default: data/FILE.zarr.")
     ] = None,

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -320,10 +321,15 @@ def in_no_split(splits: Mapping[str, Sequence[int]], samples: int) -> list[tuple
 
 
 @command(
-    "verify", "pdegen verify data/burgers.zarr", "pdegen verify data/burgers.zarr --deep --json"
+    "verify",
+    "pdegen verify data/burgers.zarr",
+    "pdegen verify data/burgers.zarr --deep --json",
+    "pdegen verify burgers.mat",
 )
 def verify_command(
-    store: Annotated[str, typer.Argument(help="Path or URL of a store.")],
+    store: Annotated[
+        str, typer.Argument(help="Path or URL of a store; or an exported file or folder.")
+    ],
     deep: Annotated[
         bool,
         typer.Option("--deep", help="Compute some samples again and compare them bit for bit."),
@@ -338,8 +344,19 @@ def verify_command(
     take_over: TakeOver = False,
     plugin: Plugin = None,
 ) -> None:
-    """Verify a store: every byte, finite values, and statistics against its recipe."""
-    result = verify_store(store, deep=samples if deep else 0, repair=repair, take_over=take_over)
+    """Verify a store: every byte, finite values, and statistics against its recipe.
+
+    An export is compared with the SHA-256 of its arrays or files.
+    """
+    from pipelines.runs.exported import is_no_store, verify_exported
+
+    if not is_no_store(store):
+        depth = samples if deep else 0
+        result = verify_store(store, deep=depth, repair=repair, take_over=take_over)
+    elif deep or repair:
+        raise SchemaError(f"{store} is no store: --deep and --repair are for stores")
+    else:
+        result = verify_exported(Path(store))
     if as_json:
         print_json(result.summary())
     else:

@@ -8,12 +8,22 @@ from pathlib import Path
 from typing import Any
 
 from operators.plugins import copy_name, recorded_file
-from operators.training.checkpoint import CONFIG, MODEL_FORMAT, WEIGHTS, checkpoint_file
+from operators.training.checkpoint import (
+    CONFIG,
+    MODEL_FORMAT,
+    WEIGHTS,
+    CheckpointError,
+    check_checkpoint,
+    checkpoint_file,
+    model_file,
+)
 from operators.training.files import read, read_json, write, write_json
+from pdegen.formats.export_metadata import file_digest
 from pdegen.formats.hugging_card import yaml
 from pdegen.formats.replacing import check_replaceable, replacing
 from pdegen.markdown import block, code, escaped, visible
 from pdegen.ownership import start_manifest
+from pdegen.store.checking import Fault
 from pipelines.runs.finished import Result, read_result
 from pipelines.runs.folder import RunError, check_folder
 from pipelines.runs.plugins import keep_plugins
@@ -28,7 +38,7 @@ def export_model(run: Path, out: Path, *, overwrite: bool = False) -> Path:
 
     The folder contains model.safetensors, config.json and a card README.md. The weights are a copy
     of the first reported checkpoint. config.json has the description of the checkpoint, its scores
-    and the SHA-256 of the weights. The folder is written completely or not at all.
+    and the SHA-256 of the other files. The folder is written completely or not at all.
 
     Raises:
         ReportError: If the folder is no finished run, or is damaged.
@@ -47,16 +57,46 @@ def export_model(run: Path, out: Path, *, overwrite: bool = False) -> Path:
         description = {k: value for k, value in result.description.items() if k != "sha256"}
         digest = hashlib.sha256(weights).hexdigest()
         scores = [_summary(score) for score in _main(result)]
+        keep_plugins(partial, result.description.get("plugins", {}))
+        write(partial / CARD, card(result).encode())
+        others = sorted(partial.glob("[!.]*"))
         config = {
             "format": MODEL_FORMAT,
             "weights_sha256": digest,
+            "files": {file.name: file_digest(file) for file in others if file.name != WEIGHTS},
             "scores": scores,
             **description,
         }
         write_json(partial / CONFIG, config)
-        keep_plugins(partial, result.description.get("plugins", {}))
-        write(partial / CARD, card(result).encode())
     return out
+
+
+def verify_model(folder: Path) -> list[Fault]:
+    """Check that a model folder is as `export_model` has written it. Executes no code. The line of
+    the licence in the card may be edited.
+
+    Returns:
+        The faults; empty if there are none.
+
+    Raises:
+        CheckpointError, FileError: If config.json is missing or damaged, or describes no model.
+    """
+    if not (folder / CONFIG).is_file():
+        model_file(folder)  # says what is missing
+    config, faults = read_json(folder / CONFIG), list[Fault]()
+    if config.get("format") != MODEL_FORMAT:
+        raise CheckpointError(f"{folder / CONFIG} does not describe a model")
+    try:
+        check_checkpoint(model_file(folder))
+    except CheckpointError as error:
+        faults.append(Fault(WEIGHTS, str(error).removeprefix(f"{folder / WEIGHTS} ")))
+    for name, digest in config.get("files", {}).items():  # earlier exports list none
+        file = folder / Path(name).name
+        if not file.is_file():
+            faults.append(Fault(name, "is missing"))
+        elif file_digest(file) != digest:
+            faults.append(Fault(name, "differs from its SHA-256: the file was changed"))
+    return faults
 
 
 def shipped_model(name: str) -> dict[str, Any]:

@@ -117,6 +117,33 @@ def test_a_damaged_model_is_refused_in_one_line(folder, tmp_path, store, refused
             assert said in refused("evaluate", copy, "--data", store)
 
 
+def test_verify_notices_whatever_changes_in_a_model(pdegen, folder, copy, darcy, tmp_path):
+    assert pdegen("verify", copy).out == [f"{copy}: verified"]
+    assert pdegen("verify", copy, "--deep").status == 2
+    others = export_model(darcy[0], tmp_path / "others")
+    for name in ("README.md", "config.json", "model.safetensors"):
+        whole = (folder / name).read_bytes()
+        half = bytearray(whole)
+        half[len(half) // 2] ^= 4
+        for data in (bytes(half), whole[:-1], None, (others / name).read_bytes()):
+            (copy / name).unlink()
+            if data is not None:
+                (copy / name).write_bytes(data)
+            outcome = pdegen("verify", copy)
+            assert outcome.status in (1, 2)
+            assert outcome.out == []
+            assert name in outcome.err[0]
+            (copy / name).write_bytes(whole)
+    assert pdegen("verify", copy).status == 0
+
+
+def test_a_licence_may_be_written_into_the_card_of_a_model(pdegen, copy):
+    card = (copy / "README.md").read_text("utf-8")
+    assert "\nlicense: " in card
+    (copy / "README.md").write_text(re.sub("\nlicense: .*", "\nlicense: mit", card), "utf-8")
+    assert pdegen("verify", copy).status == 0
+
+
 def test_weights_of_another_run_do_not_pass_for_those_of_the_card(copy, darcy):
     shutil.copy(darcy[0] / "best.safetensors", copy / "model.safetensors")
     with pytest.raises(CheckpointError, match=r"config\.json beside it describes other weights"):

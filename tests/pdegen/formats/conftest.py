@@ -5,10 +5,20 @@ import gc
 import importlib
 import json
 import os
+from importlib.util import find_spec
 
 import pytest
 
 from pdegen.formats import sandbox
+from tests.absent import absent
+
+
+@pytest.fixture(autouse=True)
+def _has_the_package_of_its_format(request):
+    """Parquet files need pyarrow, an extra."""
+    parameters = getattr(getattr(request.node, "callspec", None), "params", {})
+    if parameters.get("format") == "huggingface" and find_spec("pyarrow") is None:
+        absent("pyarrow is missing: make test installs it")
 
 
 @pytest.fixture

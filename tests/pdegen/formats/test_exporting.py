@@ -138,8 +138,8 @@ def test_a_store_on_a_mesh_comes_back(tmp_path, format):
     assert back.raw_attributes["domain"] == store.raw_attributes["domain"]
 
 
-@EVERY
-@pytest.mark.usefixtures("forked")
+@pytest.mark.parametrize("format", [name for name in FORMATS if name != "huggingface"])
+@pytest.mark.usefixtures("forked")  # samples in no split are no rows of tables
 def test_a_recipe_and_its_noisy_store_come_back(finished, tmp_path, format):
     noisy = add_noise(finished.url, "u", at_levels({}, [0.0, 0.1]), str(tmp_path / "n.zarr"))
     for k, parent in enumerate((finished, noisy)):
@@ -274,7 +274,7 @@ def test_a_disk_without_room_is_reported_before_anything_is_written(mixed, tmp_p
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("format", [*FORMATS, "huggingface"])
+@EVERY
 @pytest.mark.parametrize("url", ["s3://bucket/x", "memory://x", "file:///tmp/x"])
 def test_an_export_to_a_url_is_refused_with_what_to_do(finished, format, url):
     with pytest.raises(FormatError, match=r"written to a local path, not to a URL: write it there"):

@@ -65,9 +65,10 @@ def outcome(path, folder, mixed, import_options=ImportOptions()):  # noqa: B008,
 
 
 def files_of(path):
-    """Files of an export, without the manifest of replaceable files."""
-    files = sorted(path.iterdir()) if path.is_dir() else [path]
-    return [file for file in files if file.name != ".written.jsonl"]
+    """Files of an export that an import reads: without the card, and without the manifest of
+    replaceable files."""
+    files = sorted(path.rglob("*.*")) if path.is_dir() else [path]
+    return [file for file in files if file.name not in (".written.jsonl", "README.md")]
 
 
 @EVERY

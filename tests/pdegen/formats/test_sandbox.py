@@ -48,7 +48,8 @@ def test_the_environment_is_clean(reader, monkeypatch):
     monkeypatch.setenv("PYTHONSTARTUP", "/tmp/evil")
     monkeypatch.setenv("HDF5_PLUGIN_PATH", "/tmp/evil")
     monkeypatch.setenv("SECRET", "1")
-    known = ["PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "HDF5_PLUGIN_PATH"]
+    known = ["PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "HDF5_PLUGIN_PATH",
+             "ARROW_DEFAULT_MEMORY_POOL"]  # fmt: skip
     found = reader(
         f"raise ValueError(os.environ['HDF5_PLUGIN_PATH'], sys.flags.isolated, "
         f"[k for k in os.environ if k not in {known} and 'NUM_THREADS' not in k])"
