@@ -3,7 +3,7 @@
 import math
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -87,33 +87,25 @@ class _NoiseReport:
 
     def headline(self) -> list[tuple[str, str]]:
         """The smallest error at each of a few test levels, or levels of noise on training targets,
-        of all methods on the samples that they share, if they have not failed and converged on all
-        of them."""
+        of all methods on the samples that they share."""
         study, results = self.study, self.results
         group = results.groups[-1]
         if study.on_targets:
-            places = [
-                (f"training targets of noise {study.word(level)}", 0,
-                 [m for m in group.methods if m.method == level])
+            trained = {
+                level: [m for m in group.methods if m.method == level]
                 for level in few(study.train_levels, _HEADLINES)
+            }
+            return [
+                results.headline(
+                    f"training targets of noise {study.word(level)}",
+                    replace(group, methods=methods), 0,
+                )
+                for level, methods in trained.items()
             ]  # fmt: skip
-        else:
-            levels = few(range(len(study.test_levels)), _HEADLINES)
-            places = [
-                (f"test level {study.word(study.test_levels[at])}", at, group.methods)
-                for at in levels
-            ]
-        among = f", on the first {group.samples} of {len(study.truth)} samples"
-        among *= not group.whole
-        lines = list[tuple[str, str]]()
-        for where, at, methods in places:
-            sound = [method for method in methods if results.sound(method, at)]
-            best = min(sound or methods, key=lambda m, at=at: results.mean(m, at, group.samples))
-            lines.append((
-                f"smallest mean error at {where} ({study.label(best)}){among}",
-                results.printed(best, at, group.samples),
-            ))  # fmt: skip
-        return lines
+        return [
+            results.headline(f"test level {study.word(study.test_levels[at])}", group, at)
+            for at in few(range(len(study.test_levels)), _HEADLINES)
+        ]
 
     def errors(self) -> Section:
         """Section about the error of each method at each test level: figures, then tables."""
@@ -125,7 +117,7 @@ class _NoiseReport:
             "the samples, here and in all of this report.",
             *self._lessons(),
             "Differences are paired: the mean, over the same samples, of the error minus that of "
-            "the method with the smallest mean error at the level.",
+            "the method with the smallest mean error at the level that has not failed.",
         ]
         if study.seeds > 1:
             text.append(

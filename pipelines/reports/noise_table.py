@@ -81,8 +81,10 @@ class Results:
         return plus_minus(words, half) if half else words
 
     def best(self, group: Group, at: int) -> Cell:
-        """The method of a group with the smallest mean error at a level."""
-        return min(group.methods, key=lambda method: self.mean(method, at, group.samples))
+        """The method of a group with the smallest mean error at a level. Methods that failed count
+        only if all did."""
+        sound = [m for m in group.methods if not self.failure(m, at, group.samples)]
+        return min(sound or group.methods, key=lambda m: self.mean(m, at, group.samples))
 
     def failure(self, method: Cell, at: int, samples: int | None = None) -> str:
         """Why a method failed at a level on the first samples; empty if it did not.
@@ -105,11 +107,20 @@ class Results:
         count = self.rows[method][at][0].converged
         return "" if count is None else f"{count} of {self.samples(method)}"
 
-    def sound(self, method: Cell, at: int) -> bool:
-        """Whether a method has not failed at a level, and has converged on all samples."""
-        counts = [row.converged for row in self.rows[method][at]]
-        whole = all(count in (None, self.samples(method)) for count in counts)
-        return whole and not self.failure(method, at)
+    def headline(self, where: str, group: Group, at: int) -> tuple[str, str]:
+        """What has the smallest mean error of a group at a level, and the error."""
+        best, samples = (
+            self.best(group, at),
+            f"the first {group.samples} of {len(self.study.truth)}",
+        )
+        name, converged = self.study.label(best), self.converged(best, at)
+        if converged and self.rows[best][at][0].converged != self.samples(best):
+            name += f", converged on {converged}"
+        among = "" if group.whole else f", on {samples} samples"
+        return (
+            f"smallest mean error at {where} ({name}){among}",
+            self.printed(best, at, group.samples),
+        )
 
     def weight(self, method: Cell, at: int) -> str:
         """The weight of a classical method as text, with its place if it is an end of the weights

@@ -163,3 +163,15 @@ def test_a_single_short_step_does_not_end_the_steps():
     assert not gauss_newton.settled([8.0, 4.0, 2.0, 1.999], 1e-2)
     assert gauss_newton.settled([2.0, 2.0, 1.999, 1.998], 1e-2)
     assert not gauss_newton.settled([2.0, 2.0, 2.0], 1e-2)
+
+
+@pytest.mark.parametrize("method", [darcy.TotalVariation, darcy.Tikhonov])
+@pytest.mark.parametrize("value", [3.0, 12.0, 1.0, 20.0])
+def test_an_iteration_that_starts_at_or_reaches_a_minimum_has_converged(method, value):
+    """Data of a constant coefficient, which is a phase or lies beyond both."""
+    grid = CellGrid(16)
+    d = FiniteVolume(grid)(np.full((1, 16, 16), value))[0]
+    std = np.full_like(d, 0.01 * d.std())
+    found = method(grid, grid.x, (3.0, 12.0), weight=0.1).estimate(d, std)
+    assert found.converged
+    np.testing.assert_allclose(found.a, np.clip(value, 3, 12), rtol=0.02)

@@ -38,6 +38,7 @@ _COARSE = 30  # factor of the tolerance on coarse cells
 _LINEAR_LIMIT, _LINEAR_RTOL = 200, 0.5  # of the linear system of a step
 _SHIFT = 1e-3  # of the preconditioner, over the mean of its diagonal
 _ARMIJO, _SHORTEST = 1e-4, 1e-4  # share of the predicted decrease, and the smallest step length
+_NOTHING = 1e-12  # decrease of the objective, whose misfit is 1/2 with noise, that counts as none
 
 
 class Penalised(NamedTuple):
@@ -120,8 +121,9 @@ class TotalVariation:
     The steps are projected Newton steps, with the Gauss-Newton matrix of the misfit and the
     Hessian of the penalty. Cells at a bound whose gradient points outwards are left out of a step.
     Conjugate gradients solve for the others, preconditioned by the Hessian of the penalty. The
-    iteration ends when three steps together decrease the objective by less than `rtol`. It starts
-    from the minimiser on cells of twice the size, and on the coarsest cells from p = ½.
+    iteration ends when three steps together decrease the objective by less than `rtol`, or when no
+    step decreases it and a whole step would not by more than `rtol` to first order. It starts from
+    the minimiser on cells of twice the size, and on the coarsest cells from p = ½.
 
     References: T. Chan and X.-C. Tai, Level set and total variation regularization for elliptic
     inverse problems with discontinuous coefficients, J. Comput. Phys. 193 (2003); D. Bertsekas,
@@ -195,6 +197,7 @@ class TotalVariation:
             moved, used = self._moved(at, d, std)
             solves, taken = solves + used, taken + 1
             if moved is None:
+                converged = at.predicted <= self.rtol * at.value + _NOTHING
                 break
             at = moved
             values.append(at.value)
@@ -246,6 +249,8 @@ class ObjectiveAt:
         """The change of p, and the number of iterations, which take two solves each."""
         outwards = np.where(self.gradient > 0, self.p <= 0, self.p >= 1)
         free = ~outwards
+        if not free.any():
+            return np.zeros_like(self.p), 0
         inverse = self._preconditioner(free)
 
         def hessian(v: np.ndarray) -> np.ndarray:
@@ -257,6 +262,12 @@ class ObjectiveAt:
             hessian, inverse, downhill, _LINEAR_RTOL, _LINEAR_LIMIT
         )
         return step[0], int(iterations[0])
+
+    @property
+    def predicted(self) -> float:
+        """The decrease of the objective by a whole step, to first order."""
+        change = np.clip(self.p + self.step[0], 0, 1) - self.p
+        return -float(np.sum(self.gradient * change))
 
     def _of_misfit(self, v: Field) -> Field:
         """The product of v with the Gauss-Newton matrix; takes two solves."""

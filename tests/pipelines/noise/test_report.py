@@ -102,18 +102,29 @@ def test_failed_inversions_are_named_with_their_weight_and_its_place(weight, pla
     assert results({MEAN: [constant], MODEL: [Row(errors=[0.9] * 2)]}, 2).failure(MODEL, 0)
 
 
-def test_an_inversion_that_did_not_converge_is_no_headline():
+def test_an_inversion_that_did_not_converge_says_so():
     rows = {MEAN: [Row(errors=[0.5] * 2)], TV: [Row(errors=[0.1] * 2, weight=0.3, converged=1)]}
     found = results(rows, 2)
-    table = found.error_table(found.groups[0])
+    (group,) = found.groups
+    table = found.error_table(group)
     column = table.header.index("converged")
     assert {row[0]: row[column] for row in table.rows} == {
         "total variation": "1 of 2", "constant": "",
     }  # fmt: skip
-    assert not found.sound(TV, 0)
-    assert found.failure(TV, 0) == ""
+    words, error = found.headline("test level 0.1", group, 0)
+    assert words.endswith("0.1 (total variation, converged on 1 of 2)")
+    assert float(error) == 0.1
     rows[TV] = [Row(errors=[0.1] * 2, weight=0.3, converged=2)]
-    assert results(rows, 2).sound(TV, 0)
+    assert results(rows, 2).headline("x", group, 0)[0].endswith("x (total variation)")
+
+
+def test_a_method_that_failed_is_no_headline():
+    scores = {"misfit": [2 * UNEXPLAINED] * 2}
+    rows = {MEAN: [Row(errors=[0.5] * 2)],
+            TV: [Row(errors=[0.1] * 2, scores=scores, weight=0.3)]}  # fmt: skip
+    found = results(rows, 2)
+    assert found.headline("x", found.groups[0], 0)[0].endswith("(constant)")
+    assert found.best(found.groups[0], 0) == MEAN
 
 
 def test_an_error_that_is_not_finite_is_a_failure():
