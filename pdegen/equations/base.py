@@ -103,7 +103,7 @@ class Problem(WithLaws):
     def latex(self) -> str:
         """The equation in LaTeX (ASCII, amsmath), with the values of its constants.
 
-        If the text is empty, reports show `formula` instead.
+        If the text is empty, or cannot be read as LaTeX, reports show `formula` instead.
         """
         return ""
 

@@ -53,7 +53,9 @@ class View:
         fits = len(self.axes) == len(shape) and all(
             axis or n == 1 for axis, n in zip(self.axes, shape, strict=True)
         )
-        if not fits or 0 in shape:
+        if fits and 0 in shape:
+            raise FormatError(f"{self.array.where} is empty: its shape is {shape}")
+        if not fits:
             names = ", ".join(axis or "1" for axis in self.axes)
             raise FormatError(f"{self.array.where} should have the axes {names}, has {shape}")
 

@@ -1,5 +1,6 @@
 """Commands that convert other formats to stores and stores to other formats: import and export."""
 
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -59,6 +60,8 @@ def import_command(
     shown = shown_shards(f"importing {files[0].name}, shards")
     options = Options(workers, "threads", resume, overwrite, take_over, skip_failed, shown)
     check_options(options)
+    if boundary is not None and not math.isfinite(boundary):
+        raise SchemaError(f"--boundary must be a finite number, got {boundary}")
     declaration = ImportOptions(
         input=input,
         target=target,
@@ -89,6 +92,8 @@ def _sizes(texts: list[str] | None) -> dict[str, int] | None:
     """Parse texts NAME=SIZE to a table of split sizes; None if there are no texts."""
     if not texts:
         return None
+    if wrong := [text for text in texts if "=" not in text]:
+        raise SchemaError(f"--split must be NAME=SIZE, got {wrong[0]!r}")
     pairs = [parse_override(text) for text in texts]
     sizes = dict(pairs)
     if len(sizes) < len(pairs):

@@ -85,10 +85,13 @@ def generate_command(
 
         start_mpi()  # returns in one process
     overrides = parsed(set_)
-    if samples is not None:
-        overrides["samples"] = samples
-    if resolution is not None:
-        overrides["problem.resolution"] = resolution
+    for key, full, value in (
+        ("samples", "samples", samples), ("resolution", "problem.resolution", resolution)
+    ):  # fmt: skip
+        if value is not None and (key in overrides or full in overrides):
+            raise SchemaError(f"--{key} {value} and --set {key} both set {full}: leave one out")
+        if value is not None:
+            overrides[full] = value
     chosen = load_recipe(recipe).with_overrides(overrides)
     options = Options(
         workers, scheduler, resume, overwrite, take_over, skip_failed,

@@ -91,6 +91,14 @@ class Formula:
     latex: str
 
     @property
+    def readable(self) -> bool:
+        """Whether the formula can be shown. latex2mathml raises errors of many classes."""
+        try:
+            return bool(self.mathml)
+        except Exception:
+            return False
+
+    @property
     def markdown(self) -> str:
         """The formula as Markdown, in which it cannot create HTML. Text alone is no formula."""
         texts = list[str]()

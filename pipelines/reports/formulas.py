@@ -86,15 +86,16 @@ def _frames(u: str, last: str, count: int) -> list[str]:
 
 
 def equation(store: Store) -> str:
-    """The equation of a store in LaTeX. If its LaTeX is not known, the equation is written as
-    text."""
+    """The equation of a store in LaTeX. If its LaTeX is not known, or cannot be read, the equation
+    is written as text."""
     words = latex.quoted(store.metadata.equation)
     if not store.metadata.recipe.problem:
         return words
     try:
-        return Recipe.parse(store.raw_attributes["recipe"], store.url).problem.latex or words
+        formula = Recipe.parse(store.raw_attributes["recipe"], store.url).problem.latex
     except SchemaError:
         return words
+    return formula if formula and Formula("", formula).readable else words
 
 
 def loss(of: LossTable, u: str) -> str:

@@ -172,9 +172,7 @@ def predict_file(
                 f"grid, such as --grid {x.grid.replace('mixed', ','.join(x.kinds))}"
             )
         y = model.grids.y or x
-        predicted = model.predict(
-            values.astype(np.float32), positions(x), None if y is x else positions(y)
-        )
+        predicted = model.predict(values, positions(x), None if y is x else positions(y))
     except ValueError as error:
         raise SchemaError(f"{file}: {name}: {error}") from None
     names = names_of(experiment.data.target)
@@ -203,9 +201,14 @@ def _inputs(file: Path, name: str | None, trained: object) -> tuple[str, np.ndar
             raise FormatError(f"{contents.summary}: name the inputs by --input")
         array = contents.array(name)
         ready = unpacked([array], Path(folder))[array]
-        values = np.array(ready.read(tuple(slice(None) for _ in ready.shape)))
-    if not np.isfinite(values).all():
+        stored = np.array(ready.read(tuple(slice(None) for _ in ready.shape)))
+    if not np.isfinite(stored).all():
         raise FormatError(f"{array.where} has values that are not finite")
+    with np.errstate(over="ignore"):
+        values = stored.astype(np.float32)
+    if not np.isfinite(values).all():
+        largest = np.abs(stored).max()
+        raise FormatError(f"{array.where} has values of {largest:.1e}, which float32 cannot hold")
     return name, values
 
 

@@ -381,8 +381,7 @@ def on_cells(a: Float[np.ndarray, " *cells"], cells: int) -> Float[np.ndarray, "
 
 def _timed(invert: Callable[..., Estimate], *arguments: np.ndarray) -> Inverted:
     samples = list(zip(*arguments, strict=True))
-    if len(samples) > 1:
-        invert(*samples[0])  # computes what all samples share
+    invert(*samples[0])  # computes what all samples share
     start = process_time()
     estimates = tuple(invert(*sample) for sample in samples)
     return Inverted(estimates, (process_time() - start) / len(estimates))

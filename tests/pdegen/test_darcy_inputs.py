@@ -345,6 +345,12 @@ def test_walls_beside_which_float32_keeps_no_solution_are_refused(walls, tmp_pat
     assert faults(generate(without_source, str(tmp_path / "flat.zarr"), workers=1)) == []
 
 
+def test_solutions_that_float32_cannot_hold_are_refused(tmp_path):
+    with pytest.raises(SampleError, match="sample 0: u is too small for float32"):
+        generate(darcy(problem__source=1e-42), str(tmp_path / "s.zarr"), workers=1)
+    assert darcy(problem__source=0.0).problem.label_error(0, 1) == 0
+
+
 def test_a_contrast_that_rounding_forbids_is_said(tmp_path):
     recipe = darcy(problem__coefficient__above=3e8, problem__coefficient__below=3.0)
     message = "after [0-9] iterations.*: rounding stops it, because a varies by a factor of 1.0e+08"

@@ -39,6 +39,15 @@ def test_an_equation_without_a_formula_is_text(problem):
     assert found.markdown == escaped(words)
 
 
+@pytest.mark.parametrize("latex", [r"u_t = \frac{", r"\left( x", "x^a^b", r"\begin{align} x"])
+def test_a_formula_that_cannot_be_read_is_text(latex, monkeypatch):
+    recipe = load_recipe("burgers-quick")
+    monkeypatch.setattr(type(recipe.problem), "latex", latex)
+    content = recipe.model_dump(mode="json")
+    found = equation(error_summary("u_t + u u_x = 0", content))
+    assert "u_t + u u_x = 0" in Formula("Equation", found).markdown.replace("\\", "")
+
+
 @pytest.mark.parametrize(
     ("latex", "text"),
     [

@@ -161,7 +161,8 @@ def test_a_file_with_other_points_needs_their_grid(store, trained, tmp_path, ref
 
 def test_files_that_do_not_fit_are_refused_in_one_line(store, trained, tmp_path, refused):
     a = operators.read_pairs(str(store), "test").a.numpy()
-    arrays = {"wide": np.repeat(a, 2, axis=-1), "line": a[0, :, 0], "not-finite": a * np.nan}
+    arrays = {"wide": np.repeat(a, 2, axis=-1), "line": a[0, :, 0], "not-finite": a * np.nan,
+              "huge": a.astype(np.float64) * 1e300}  # fmt: skip
     for name, values in arrays.items():
         np.save(tmp_path / f"{name}.npy", values)
     np.savez(tmp_path / "two.npz", b=a, c=a)
@@ -169,6 +170,7 @@ def test_files_that_do_not_fit_are_refused_in_one_line(store, trained, tmp_path,
         ("wide.npy", [], "its shape is"),
         ("line.npy", [], "its shape is"),
         ("not-finite.npy", [], "not finite"),
+        ("huge.npy", [], "float32 cannot hold"),
         ("two.npz", [], "name the inputs by --input"),
         ("two.npz", ["--input", "d"], "no array 'd'"),
         ("wide.npy", ["--split", "test"], "--split is for a store"),

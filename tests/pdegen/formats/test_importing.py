@@ -204,7 +204,7 @@ def test_channels_and_times_of_any_place_are_said(tmp_path, space):
         ({}, (10, 8), (10, 9), "different grids"),
         ({}, (10,), (10,), "an input has samples"),
         ({}, (10, 8), (10, 3, 4, 8), "an input has samples"),
-        ({}, (0, 8), (0, 8), "should have the axes"),
+        ({}, (0, 8), (0, 8), "is empty: its shape is"),
         ({}, (5, 8), (5, 8), "5 samples cannot be split"),
         ({}, (10, 1), (10, 1), "the axis x has 1 point: an axis of space has at least 2"),
         ({"grid": "cell,periodic"}, (10, 8, 1), (10, 8, 1), "the axis y has 1 point"),
