@@ -311,13 +311,18 @@ def _beside(file: PluginFile, module: ModuleType, before: Collection[str]) -> st
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
             names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-    folder = os.path.dirname(os.path.realpath(file.path)) + os.sep
+    # a file may lie below the folder by a link, and the plugin itself may be one
+    folders = tuple(
+        os.path.dirname(to(file.path)) + os.sep for to in (os.path.realpath, os.path.abspath)
+    )
     held = [value for value in vars(module).values() if isinstance(value, ModuleType)]
     paths = [getattr(value, "__file__", None) for value in held]
     paths += [_origin(name) for name in names if name != file.module]
-    for path in (os.path.realpath(path) for path in paths if path):
-        if path.startswith(folder) and not path.startswith(_OURS) and not _is_installed(path):
-            return path
+    for path in filter(None, paths):
+        real = os.path.realpath(path)
+        below = real.startswith(folders) or os.path.abspath(path).startswith(folders)
+        if below and not real.startswith(_OURS) and not _is_installed(real):
+            return real
     return None
 
 

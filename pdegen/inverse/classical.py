@@ -22,6 +22,9 @@ def half_decades(first: int, last: int) -> tuple[float, ...]:
     return tuple(both)[:-1]
 
 
+ALGORITHM = 2  # of all methods, for records of their results; 2: steps end by a criterion
+
+
 @dataclass(frozen=True)
 class InverseProblem:
     """An inverse problem: estimate the coefficient a of an equation from data on the solution u."""

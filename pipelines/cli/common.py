@@ -18,6 +18,7 @@ from typing import Annotated, Any, ClassVar, Self, TypeVar
 import typer
 
 from pdegen.overrides import parse_overrides
+from pdegen.schema import SchemaError
 from pdegen.version import __version__
 from pipelines.cli import completion
 from pipelines.cli.terminal import note, redraw, say
@@ -182,6 +183,23 @@ def parsed(texts: list[str] | None) -> dict[str, Any]:
     Raises SchemaError if a text is not KEY=VALUE.
     """
     return parse_overrides(texts or [])
+
+
+def with_sizes(
+    overrides: dict[str, Any], samples: int | None, resolution: int | None
+) -> dict[str, Any]:
+    """The overrides of a recipe with those of --samples and --resolution.
+
+    Raises SchemaError if --set sets the same key.
+    """
+    options = {"samples": samples, "resolution": resolution}
+    for key, value in options.items():
+        full = "problem.resolution" if key == "resolution" else key
+        if value is not None and (key in overrides or full in overrides):
+            raise SchemaError(f"--{key} {value} and --set {key} both set {full}: leave one out")
+        if value is not None:
+            overrides = {**overrides, full: value}
+    return overrides
 
 
 FEW = 16  # below this number of samples, single ones dominate the mean error

@@ -30,6 +30,7 @@ from pipelines.cli.common import (
     parsed,
     print_json,
     warn_of_few,
+    with_sizes,
 )
 from pipelines.cli.terminal import note, say
 
@@ -84,14 +85,7 @@ def generate_command(
         from pdegen.generation.mpi import start_mpi
 
         start_mpi()  # returns in one process
-    overrides = parsed(set_)
-    for key, full, value in (
-        ("samples", "samples", samples), ("resolution", "problem.resolution", resolution)
-    ):  # fmt: skip
-        if value is not None and (key in overrides or full in overrides):
-            raise SchemaError(f"--{key} {value} and --set {key} both set {full}: leave one out")
-        if value is not None:
-            overrides[full] = value
+    overrides = with_sizes(parsed(set_), samples, resolution)
     chosen = load_recipe(recipe).with_overrides(overrides)
     options = Options(
         workers, scheduler, resume, overwrite, take_over, skip_failed,

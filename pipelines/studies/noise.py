@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from operators.data import Samples
-from pdegen.inverse.classical import Estimate
+from pdegen.inverse.classical import ALGORITHM, Estimate
 from pdegen.schema import SchemaError
 from pdegen.store.reading import open_sealed
 from pipelines.config.experiment import Experiment
@@ -152,6 +152,8 @@ class NoiseStudy(NoisePlan, Study[Cell]):
         }
         if not isinstance(part.method, str):
             parts["weights"] = weights_of(self.training(part).checkpoint)
+        elif (method := self.inversions.methods.get(part.method)) is not None:
+            parts["tried"] = [ALGORITHM, *method.weights]
         if (digest := self.inversions.equation_digest) is not None:
             parts["equation"] = digest
         if part.corrected:

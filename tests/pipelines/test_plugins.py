@@ -154,6 +154,19 @@ def test_a_file_that_imports_one_beside_it_is_refused(
     sys.modules.pop("helper", None)
 
 
+def test_a_link_beside_a_file_is_refused_as_what_it_leads_to(refused, own, tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "plugins").mkdir()
+    (tmp_path / "elsewhere/helper.py").write_text("WIDTH = 8")
+    (tmp_path / "plugins/helper.py").symlink_to(tmp_path / "elsewhere/helper.py")
+    (tmp_path / "plugins/own.py").write_text(f"import helper\n{OWN}")
+    monkeypatch.syspath_prepend(tmp_path / "plugins")
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    words = [word.replace("own.py", "plugins/own.py") for word in map(str, own)]
+    assert "elsewhere/helper.py, whose changes would not" in refused("operators", *words)
+    sys.modules.pop("helper", None)
+
+
 def test_a_file_beside_installed_packages_imports_them(own, pdegen, tmp_path, monkeypatch):
     package = tmp_path / "venv/lib/site-packages/installed_one"
     package.mkdir(parents=True)

@@ -68,7 +68,7 @@ class InitialValueInversion:
     def of_distribution(
         cls, field: PeriodicGaussianField, viscosity: float, time: float, points: int
     ) -> InitialValueInversion:
-        """The inversion whose prior is the law `field`, restricted to the modes k < points/2.
+        """The inversion whose prior is the distribution of `field`, for the modes k < points/2.
 
         The data cannot distinguish higher modes from lower ones. The inversion therefore omits the
         higher modes, whose posterior equals their prior.
@@ -82,8 +82,8 @@ class InitialValueInversion:
     ) -> InitialValueInversion:
         """The inversion that minimises ½ |(d - u(T))/σ|² + ½ weight ∫ u₀'² dx.
 
-        This inversion does not use the law of u₀. The mode k has two coefficients; it contributes
-        (2πk)²/2 times the sum of their squares to ∫ u₀'².
+        This inversion does not use the distribution of u₀. The mode k has two coefficients. It
+        contributes (2πk)²/2 times the sum of their squares to ∫ u₀'².
         """
         k = 2 * np.pi * np.arange(1, modes + 1)
         return cls(_modes(np.sqrt(2 / weight) / k, points), viscosity, time, points)

@@ -52,8 +52,8 @@ class SquareModes:
 
     @classmethod
     def of_distribution(cls, field: SquareGaussianField, grid: CellGrid) -> SquareModes:
-        """The first modes of a law. For independent ξ ~ N(0, 1), g has this law but for the higher
-        modes."""
+        """The first modes of a Gaussian field. For independent ξ ~ N(0, 1), g has the distribution
+        of the field without its higher modes."""
         prior = Prior(replace(field, modes=max(2, min(field.modes, _MODES))), grid)
         return cls(prior.basis, prior.stds)
 
@@ -159,8 +159,8 @@ class LogInversion:
     `GaussianInversion`, whose derivatives are one tangent or one adjoint solve each.
 
     The deviation of a is a √v, to first order, where v is the variance of g at a point under the
-    linearised posterior (Laplace's approximation). Modes that the model leaves out have their
-    variance of the law.
+    linearised posterior (Laplace's approximation). Modes that the model leaves out have the
+    variance of the prior.
 
     References: A. Stuart, Inverse problems: a Bayesian perspective, Acta Numerica 19 (2010),
     sections 2.4 and 3.2; T. Bui-Thanh et al., SIAM J. Sci. Comput. 35 (2013), section 5.
