@@ -116,7 +116,7 @@ def ends(edges: Edges) -> tuple[Float[Tensor, "e n k dim"], Float[Tensor, "e n k
 def gather(v: Float[Tensor, "batch m c"], index: Int[Tensor, "e n k"]) -> Float[Tensor, "_ n k c"]:
     """Select the rows of v with the given indices. If e is 1, all samples share the indices.
 
-    >>> taken(torch.tensor([[[1.0], [2.0], [3.0]]]), torch.tensor([[[2, 0]]])).flatten()
+    >>> gather(torch.tensor([[[1.0], [2.0], [3.0]]]), torch.tensor([[[2, 0]]])).flatten()
     tensor([3., 1.])
     """
     e = len(index)

@@ -331,7 +331,7 @@ def test_predictions_are_kept_by_all_that_determines_them(tmp_path):
             checkpoint = tmp_path / f"{of['name']}.safetensors"
             checkpoint.write_text(of["weights"])
             numbers = np.arange(of["samples"] if isinstance(of["samples"], int) else 3)
-            pairs = SimpleNamespace(source=of["source"], samples=numbers)
+            pairs = SimpleNamespace(source=of["source"], ids=numbers)
             predict = lambda: computed.append(True) or torch.zeros(1)  # noqa: E731
             kept_predictions(tmp_path, checkpoint, pairs, predict, of["noise"])  # pyright: ignore[reportArgumentType]
         return bool(computed)

@@ -117,7 +117,7 @@ def test_wrong_values_are_refused_before_anything_is_written(own, root, pdegen, 
     [
         ("return Box.periodic(", "return Bxo.periodic(", "line {}: NameError: name 'Bxo' is not"),
         ('Distinct("a"),', "Distinkt(),", "line {}: NameError: name 'Distinkt' is not defined"),
-        ("def checks(self)", "def lwa(self)", "Heat lacks law: an equation must define it"),
+        ("def checks(self)", "def lwa(self)", "Heat lacks checks: an equation must define it"),
     ],
 )
 def test_a_mistake_in_a_member_is_one_line(own, root, pdegen, tmp_path, old, new, said):
