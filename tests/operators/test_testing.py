@@ -8,6 +8,7 @@ from torch import nn
 
 from operators.base import Operator, check_input
 from operators.testing import ContractError, Expected, check_operator
+from operators.testing.checks import refused
 
 QUICK = Expected(steps=0)
 
@@ -125,3 +126,14 @@ def test_a_complex_weight_is_two_numbers() -> None:
     model.factors = nn.Parameter(torch.ones(8, dtype=torch.cfloat))
     model.fixed = nn.Parameter(torch.ones(8), requires_grad=False)
     assert model.parameter_count == 2 + 2 * 8
+
+
+def test_a_refusal_by_another_message_is_a_fault():
+    def refuse(message: str) -> None:
+        raise ValueError(message)
+
+    refused("points y", "a grid", refuse, "it takes no points y")
+    with pytest.raises(ContractError, match="a grid should be refused by 'points y', not singular"):
+        refused("points y", "a grid", refuse, "singular")
+    with pytest.raises(ContractError, match="a grid is not refused"):
+        refused("points y", "a grid", lambda: None)

@@ -146,6 +146,8 @@ def test_lists_are_for_programs_too(pdegen):
     rows = json.loads("\n".join(pdegen("recipes", "--json").out))
     r10 = next(row for row in rows if row["name"] == "burgers-r10")
     assert (r10["equation"], r10["samples"], r10["grid"]) == ("burgers", 2048, [8192])
+    (line,) = [line for line in pdegen("recipes").out if line.split()[:1] == ["burgers-r10"]]
+    assert f" {r10['bytes'] / 1e6:.1f} MB " in line
 
 
 # what stores hold, where results go, and small splits
