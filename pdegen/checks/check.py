@@ -113,7 +113,7 @@ def _improbable(check: Check, statistics: list[Statistic], total: int) -> Iterat
         p = f"= {worst.p:.1g}" if worst.p > 0 else "< 1e-300"
         yield Finding(
             check.variable,
-            f"{worst.name} is {worst.observed:.4g}, the law gives {worst.expected:.4g} "
+            f"{worst.name} is {worst.observed:.4g}, the recipe gives {worst.expected:.4g} "
             f"(p {p}); {len(failed)} of {len(statistics)} statistics of "
             f"{check.subject} are beyond chance",
         )

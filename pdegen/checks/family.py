@@ -86,7 +86,7 @@ class OfEachSample(Check):
 
 
 def checks_of_family(problem: Family) -> StoreChecks:
-    """The law of a store of a problem with laws of numbers.
+    """The checks of a store of a problem with laws of numbers.
 
     Checks of single samples are those of the problem with the numbers of the sample. Statistics
     of all samples are those of the problem with the median of each law.

@@ -62,13 +62,13 @@ class UniformCheck(Check):
         n = self._samples
         if not n:
             return
-        law = np.arange(1, _BINS) / _BINS
+        share = np.arange(1, _BINS) / _BINS
         for name, bins, cells in zip(self._names, self._bins, self._cells, strict=True):
-            difference = np.cumsum(bins)[:-1] / n - law
+            difference = np.cumsum(bins)[:-1] / n - share
             worst = int(np.argmax(abs(difference)))
             yield Statistic(
-                f"the share of samples with {name} below {law[worst]:.3g}",
-                float(difference[worst] + law[worst]), float(law[worst]),
+                f"the share of samples with {name} below {share[worst]:.3g}",
+                float(difference[worst] + share[worst]), float(share[worst]),
                 massart(abs(difference[worst]), n),
             )  # fmt: skip
             for cell, count in enumerate(cells.counts):

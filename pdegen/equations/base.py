@@ -287,10 +287,10 @@ class Problem(WithLaws):
 
     @abstractmethod
     def checks(self) -> StoreChecks:
-        """A new check of the law of the values of one store, whose statistics it accumulates."""
+        """New checks of the values of one store, which accumulate their statistics."""
 
     def checks_of_store(self) -> StoreChecks:
-        """A new check of the law of a store; see `checks` for a problem without laws of numbers.
+        """New checks of a store; see `checks` for a problem without laws of numbers.
 
         Checks of single samples use the numbers of each sample. Statistics of all samples must not
         depend on these numbers, unless an equation overrides this method.

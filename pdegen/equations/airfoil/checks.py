@@ -1,4 +1,4 @@
-"""The law that stored flows around airfoils satisfy."""
+"""Checks of stored flows around airfoils."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ToUniforms = Callable[[Float[np.ndarray, "batch 8"]], Float[np.ndarray, "batch 7
 def airfoil_checks(
     stream: FreeStream, resolution: int, to_uniforms: ToUniforms, tolerance: float
 ) -> StoreChecks:
-    """The law of flows around random airfoils.
+    """Checks of flows around random airfoils.
 
     The displacements of the control points are uniform. The nodes are those of the C-grid that the
     displacements define. Density, pressure and velocity describe one flow:
@@ -77,7 +77,7 @@ class _Uniform(UniformCheck):
 
 
 class _Flow:
-    """Quantities that the law bounds for each sample, and their limits.
+    """Quantities that the checks bound for each sample, and their limits.
 
     A limit is several times the largest value that occurred for random designs.
     """

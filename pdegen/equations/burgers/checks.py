@@ -1,4 +1,4 @@
-"""The law that a store of Burgers' equation must satisfy."""
+"""Checks of a store of Burgers' equation."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def burgers_checks(
     times: Sequence[float],
     tolerance: float,
 ) -> StoreChecks:
-    """The law of a store: a is a Gaussian field, and u has the properties of a solution.
+    """Checks of a store: a is a Gaussian field, and u has the properties of a solution.
 
     The mean of u stays 0, the energy of u decreases from each time to the next, and u stays within
     the range of a (maximum principle). The antiderivatives U of u with mean 0 satisfy

@@ -1,4 +1,4 @@
-"""The law that a store of Darcy flow must satisfy."""
+"""Checks of a store of Darcy flow."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def darcy_checks(
     boundary_value: Number,
     solved: DarcyClaims,
 ) -> StoreChecks:
-    """The law of a store: the distribution of a and f, limits of residuals, and properties of u.
+    """Checks of a store: the distribution of a and f, limits of residuals, and properties of u.
 
     Let v = u - boundary_value, which is 0 on the boundary. In each sample, the power of the source
     equals the dissipation of the flow: ∫ f v = ∫ a |∇v|². If u is the solution for another a, the

@@ -1,4 +1,4 @@
-"""The law that stored flows around inclusions satisfy."""
+"""Checks of stored flows around inclusions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def inclusion_checks(
     shape: RandomInclusion, grid: CellGrid, phases: tuple[float, float], source: float,
     angles: Float[np.ndarray, " angles"], error: float,
 ) -> StoreChecks:  # fmt: skip
-    """The law of flows around inclusions.
+    """Checks of flows around inclusions.
 
     The numbers z are independent and standard normal, and define centre, radius, depth and a. The
     solution is positive (maximum principle), and is near that of finite volumes with the stored

@@ -1,4 +1,4 @@
-"""The law that stored stretched sheets satisfy."""
+"""Checks of stored stretched sheets."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _JUMP, _STRESS, _DISPLACEMENT = 0.03, 0.2, 0.03
 def elasticity_checks(
     void: RandomVoid, sheet: Sheet, angles: Float[np.ndarray, " angles"], error: float, exact: bool
 ) -> StoreChecks:
-    """The law of stretched sheets.
+    """Checks of stretched sheets.
 
     The numbers theta are normally distributed and define the void. The points are the Gauss points
     of the mesh around this void, and none lies inside the void. In each element, the displacements
@@ -42,7 +42,7 @@ def elasticity_checks(
 
     If `exact` is false, the solution was computed on a finer mesh than that of the points. The
     checks then have larger limits, because the coarser mesh has a discretisation error. Instead of
-    the balance of forces, the law requires that the displacement is near the solution on the mesh
+    the balance of forces, the checks require that the displacement is near the solution on the mesh
     of the points. `error` is the largest error that the solver accepts.
     """
     physics = _Physics(void, sheet, angles, exact)
@@ -67,7 +67,7 @@ def elasticity_checks(
 
 
 class _Physics:
-    """Quantities that the law bounds for each sample, and their limits."""
+    """Quantities that the checks bound for each sample, and their limits."""
 
     def __init__(self, void: RandomVoid, sheet: Sheet, angles: np.ndarray, exact: bool) -> None:
         self._void, self._sheet, self._angles, self._exact = void, sheet, angles, exact

@@ -1,4 +1,4 @@
-"""The law that stored solutions of the inviscid Burgers equation satisfy."""
+"""Checks of stored solutions of the inviscid Burgers equation."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Edges = Float[np.ndarray, "batch edges"]
 def inviscid_burgers_checks(
     field: SquaredExponentialField, n: int, periodic: bool, times: Sequence[float], tolerance: float
 ) -> StoreChecks:
-    """The law of entropy solutions: theta defines the initial value a, and u solves the equation.
+    """Checks of entropy solutions: theta defines the initial value a, and u solves the equation.
 
     At each time the following holds:
 
@@ -77,7 +77,7 @@ def inviscid_burgers_checks(
 
 
 class _Physics:
-    """Quantities that the law bounds for each sample. Their limits allow for rounding."""
+    """Quantities that the checks bound for each sample. Their limits allow for rounding."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The law that stored flows through pipes satisfy."""
+"""Checks of stored flows through pipes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ToCentreLine = Callable[[Float[np.ndarray, "batch numbers"]], CentreLine]
 def pipe_checks(
     names: Sequence[str], centre: ToCentreLine, pipe: Pipe, error: float, exact: bool
 ) -> StoreChecks:
-    """The law of pipe flows: the knots are uniform, and u, v, p is a flow through the pipe.
+    """Checks of pipe flows: the knots are uniform, and u, v, p is a flow through the pipe.
 
     The knots define the pipe, and the points are equally spaced in the pipe. The velocity profile
     is a parabola at the inlet, and the velocity is 0 on the walls. The points are the nodes of
@@ -80,7 +80,7 @@ def pipe_checks(
 
 
 class _Physics:
-    """Quantities that the law bounds for each sample, and their limits."""
+    """Quantities that the checks bound for each sample, and their limits."""
 
     def __init__(self, centre: ToCentreLine, pipe: Pipe) -> None:
         self._centre, self._pipe = centre, pipe

@@ -1,4 +1,4 @@
-"""The law that stored forgings satisfy."""
+"""Checks of stored forgings."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _STRAINED = 0.02
 def plasticity_checks(
     forging: Forging, spline: Spline, dies: Dies, drifts: bool, imbalance: float
 ) -> StoreChecks:
-    """The law of forgings: z is uniform and defines the die a, and u is the block's displacement.
+    """Checks of forgings: z is uniform and defines the die a, and u is the block's displacement.
 
     - At t = 0 the displacement is zero. The bottom stays on the floor, and no element folds.
     - No contact point of the block is inside the die. The block touches the die in most frames.
@@ -79,7 +79,7 @@ def plasticity_checks(
 
 
 class _Physics:
-    """Quantities that the law bounds for each sample, and their limits."""
+    """Quantities that the checks bound for each sample, and their limits."""
 
     def __init__(self, forging: Forging, spline: Spline, dies: Dies, drifts: bool) -> None:
         self._forging, self._spline, self._dies, self._drifts = forging, spline, dies, drifts

@@ -1,4 +1,4 @@
-"""The law that stored moving pulses satisfy."""
+"""Checks of stored moving pulses."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ Initial = Callable[[Float[np.ndarray, "batch 3"]], tuple[np.ndarray, np.ndarray,
 def pulses_checks(
     n: int, speed: float, times: Sequence[float], names: Sequence[str], initial: Initial
 ) -> StoreChecks:
-    """The law of moving pulses: z is uniform and defines a pulse with the cell averages a and u.
+    """Checks of moving pulses: z is uniform and defines a pulse with the cell averages a and u.
 
-    a contains the averages at t = 0, and u those at the output times. The law also checks that u
-    and a have the same mean.
+    a contains the averages at t = 0, and u those at the output times. Both have the same mean.
     """
 
     def distance(name: str, times: Sequence[float]) -> Bound:

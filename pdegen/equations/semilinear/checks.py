@@ -1,4 +1,4 @@
-"""The law that a store of a semilinear equation must satisfy, derived from the terms."""
+"""Checks of a store of a semilinear equation, derived from the terms."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TRUST = 4.0  # an error is at most this times its estimate: less is observed in
 
 
 def solved_checks(dt: float | None, tolerance: float) -> tuple[Check, ...]:
-    """The checks of inputs, errors and steps.
+    """Checks of inputs, errors and steps.
 
     Inputs must be distinct, and errors and steps must be in the range that the solver accepts.
 
@@ -102,7 +102,7 @@ class SemilinearClaims:
     """
 
     terms: Terms
-    bounds: tuple[Numbers, Numbers] | None  # of the components of a; None if its law has no bounds
+    bounds: tuple[Numbers, Numbers] | None  # of the components of a, if there are any
     solving: Torus  # modes of the solver
     output: Torus  # modes of the output grid
     times: tuple[float, ...]  # 0, then the times of u

@@ -1,4 +1,4 @@
-"""The law that stored shock tubes satisfy."""
+"""Checks of stored shock tubes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def shock_tube_checks(
     initial: Initial,
     tolerance: float,
 ) -> StoreChecks:
-    """The law of shock tubes: z is uniform and defines a jump a, and u solves the Euler equations.
+    """Checks of shock tubes: z is uniform and defines a jump a, and u solves the Euler equations.
 
     - ρ and p are positive. p/ρ^γ never falls below its smallest value at t = 0 (minimum principle
       of entropy).
@@ -69,7 +69,7 @@ class _Shock(NamedTuple):
 
 
 class _Physics:
-    """Quantities that the law bounds for each sample. Their limits allow for rounding."""
+    """Quantities that the checks bound for each sample. Their limits allow for rounding."""
 
     def __init__(
         self, grid: CellGrid, gamma: float, times: Float[np.ndarray, " times"], initial: Initial

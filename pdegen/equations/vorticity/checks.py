@@ -1,4 +1,4 @@
-"""The law that a store of the vorticity equation must satisfy."""
+"""Checks of a store of the vorticity equation."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class VorticityClaims:
 def vorticity_checks(
     field: TorusGaussianField | None, n: int, solved: VorticityClaims, evolved: Evolution
 ) -> StoreChecks:
-    """The law of a store: a is a Gaussian field, and u obeys the equation and the energy budget.
+    """Checks of a store: a is a Gaussian field, and u obeys the equation and the energy budget.
 
     The mean of u stays 0. The energy E = ⟨|∇ψ|²⟩/2 changes by the work of the force minus the
     dissipation: E(t) = E(0) + ∫(⟨ψf⟩ - ν⟨w²⟩). The solver computes this integral, and the store
@@ -47,7 +47,7 @@ def vorticity_checks(
     unresolved energy to lower modes, including the mean.
 
     Args:
-        field: Distribution of a; None if striding aliases modes of a, so that a has no exact law.
+        field: Distribution of a; None if striding aliases modes of a, which changes it.
         n: Points of the output along each axis.
         solved: Accuracy of the solver.
         evolved: The equation and its frames.
