@@ -9,6 +9,7 @@ import threading
 import time
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.error import URLError
 from urllib.request import urlopen
 
@@ -16,9 +17,11 @@ import dask
 import numpy as np
 import pytest
 from threadpoolctl import threadpool_info
+from tornado.ioloop import IOLoop
 
 import pdegen
 from pdegen.equations.base import SampleError
+from pdegen.generation import slurm
 from pdegen.generation.engines import KINDS, pool
 from pdegen.generation.generate import Progress, generate
 from pdegen.generation.pools import EngineError, WorkerLostError
@@ -345,3 +348,16 @@ def test_worker_processes_have_the_environment_and_modules_of_this_one(monkeypat
         with pool("processes", 1) as workers:
             assert dict(workers.run(environment, ["PDEGEN_TEST"])) == {"PDEGEN_TEST": value}
             assert dict(workers.run(origin, [0])) == {0: pdegen.__file__}
+
+
+def test_jobs_that_end_are_replaced(monkeypatch):
+    """Their number is asked for again and again, here each 10 milliseconds."""
+    monkeypatch.setattr(slurm, "_RENEWAL", 10)
+    asked = list[int]()
+    loop = IOLoop(make_current=False)
+    slurm.keep_jobs(SimpleNamespace(loop=loop, scale=lambda jobs: asked.append(jobs)), 3)
+    loop.call_later(1.0, loop.stop)
+    loop.start()
+    loop.close()
+    assert len(asked) > 3
+    assert {*asked} == {3}

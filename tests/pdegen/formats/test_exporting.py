@@ -12,7 +12,7 @@ import scipy.io
 import torch
 
 from pdegen.domains import Box, Curvilinear
-from pdegen.formats import exporting, writers
+from pdegen.formats import export_metadata, exporting, writers
 from pdegen.formats.arrays import FormatError
 from pdegen.formats.exporting import FORMATS, export
 from pdegen.formats.importing import import_files
@@ -279,3 +279,12 @@ def test_a_disk_without_room_is_reported_before_anything_is_written(mixed, tmp_p
 def test_an_export_to_a_url_is_refused_with_what_to_do(finished, format, url):
     with pytest.raises(FormatError, match=r"written to a local path, not to a URL: write it there"):
         export(finished.url, format, url)
+
+
+def test_a_description_of_more_bytes_than_are_read_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(export_metadata, "SMALL_BYTES", 8)
+    (tmp_path / "pdegen.json").write_bytes(b"12345678")
+    assert export_metadata._bounded(tmp_path / "pdegen.json") == b"12345678"
+    (tmp_path / "pdegen.json").write_bytes(b"123456789")
+    with pytest.raises(FormatError, match="more than 8 bytes"):
+        export_metadata._bounded(tmp_path / "pdegen.json")
