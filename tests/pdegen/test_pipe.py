@@ -352,6 +352,20 @@ CHANGES = {
 }
 
 
+@pytest.mark.parametrize("name", ["u", "v"])
+@pytest.mark.parametrize("place", [(0, 8), (8, 0), (8, -1)], ids=["inlet", "lower", "upper"])
+def test_a_velocity_at_the_inlet_or_on_a_wall_is_noticed_by_its_own_bound(quick, name, place):
+    problem, values = quick
+    changed = values[name].copy()
+    changed[:, *place] += np.float32(1e-5)
+    (bound,) = (check for check in problem.checks().each
+                if check.variable == name and "on the walls" in check.subject)  # fmt: skip
+    observed, limit = bound._quantity({**values, name: changed})
+    assert (observed > limit).all()
+    observed, limit = bound._quantity(values)
+    assert (observed <= limit).all()
+
+
 def test_stated_qualities_are_those_of_the_mesh_and_its_largest_divergence(monkeypatch):
     some = np.random.default_rng(3).standard_normal((1, 17, 17))
     solved, solve = {}, Pipe.solve

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from matplotlib.contour import ContourSet
+from matplotlib.figure import Figure
 
 from operators.data import Channel
 from pdegen.domains import Box, Cloud, Curvilinear
@@ -123,3 +124,14 @@ def test_the_pressure_coefficient_is_that_of_isentropic_flow_where_it_stops():
     assert how is not None
     at_rest = (1 + 0.2 * 0.8**2) ** 3.5
     assert -(at_rest - how.offset) / how.scale == pytest.approx(1.170, abs=1e-3)
+
+
+@pytest.mark.parametrize(("shape", "lines"), [((40, 20), (10, 20)), ((20, 40), (10, 5))])
+def test_a_plane_grid_has_lines_at_about_equal_distances(shape, lines, monkeypatch):
+    """Ten lines along the first axis, and across it as many as its length asks for."""
+    monkeypatch.setattr(bodies, "_LINES", 10)
+    x = np.stack(np.meshgrid(*map(np.arange, shape), indexing="ij"), axis=-1).astype(float)
+    axes = Figure().subplots()
+    bodies._lines(axes, x)
+    along = [line for line in axes.lines if len(line.get_xdata()) == shape[0]]
+    assert (len(along), len(axes.lines) - len(along)) == lines

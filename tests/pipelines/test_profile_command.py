@@ -91,6 +91,18 @@ def test_a_profile_goes_on_with_what_is_not_measured(tmp_path, monkeypatch):
     assert [row.step_seconds for row in run.rows()] == [1.0, 2.0]
 
 
+def test_a_row_names_the_file_of_its_operator(tmp_path, monkeypatch):
+    operators = {"A": {"model": {"name": "fno", "width": 4, "depth": 1, "modes": 4}}}
+    profile = Profile.parse(
+        {"name": "p", "summary": "s", "points": 16, "batch": 2, "operators": operators}, "p"
+    )
+    run, digests = ProfileRun(profile, tmp_path / "p"), set[str]()
+    for file in (None, {"sha256": "1"}, {"sha256": "2"}):
+        monkeypatch.setattr(profile_module, "file_of", lambda operator, file=file: file)
+        digests.add(run.digest("A"))
+    assert len(digests) == 3
+
+
 PUBLISHED = """
 [operators.FNO]
 model = { name = "fno", width = 4, depth = 1, modes = 4 }

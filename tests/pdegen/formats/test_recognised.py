@@ -9,7 +9,7 @@ import xarray as xr
 
 from operators.data import read_pairs
 from pdegen.domains import Box, CellGrid, NodalGrid, PeriodicGrid, from_attributes
-from pdegen.formats import importing
+from pdegen.formats import importing, recognised
 from pdegen.formats.arrays import FormatError
 from pdegen.formats.import_options import ImportOptions
 from pdegen.formats.opening import merged, open_file
@@ -306,3 +306,8 @@ def test_the_grid_that_is_given_goes_before_what_is_known(tmp_path):
     file = neuralop_file("darcy_test_16.pt")
     store = imported(tmp_path, file, import_options=ImportOptions(grid="cell"))
     assert store.raw_attributes_of("x")["grid"] == "cell"
+
+
+def test_the_last_of_several_files_is_the_test_split():
+    assert recognised._last_file([7]) == {"train": 7}
+    assert recognised._last_file([7, 2, 3]) == {"train": 9, "test": 3}
