@@ -81,6 +81,9 @@ def test_differences_are_to_the_first_run_sample_by_sample(three, runs):
     assert row[5] == f"{(e < r).sum()} of {len(e)}"
     kept = json.loads((three / "comparison.json").read_text("utf-8"))["differences"]
     assert kept["run (2 seeds)"]["mean"] == pytest.approx((e - r).mean())
+    measures = table(page, "measure, mean")
+    assert len(measures) > 1
+    assert {*measures[0][1:]} == {"deep", "run (2 seeds)"}
 
 
 def test_learning_curves_of_seeds_are_their_mean_and_range(runs, monkeypatch):
