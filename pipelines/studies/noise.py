@@ -152,8 +152,8 @@ class NoiseStudy(NoisePlan, Study[Cell]):
         }
         if not isinstance(part.method, str):
             parts["weights"] = weights_of(self.training(part).checkpoint)
-        elif (method := self.inversions.methods.get(part.method)) is not None:
-            parts["tried"] = [ALGORITHM, *method.weights]
+        elif part.method != CONSTANT and part.method in self.inversions.methods:
+            parts["tried"] = [ALGORITHM, *self.inversions.methods[part.method].weights]
         if (digest := self.inversions.equation_digest) is not None:
             parts["equation"] = digest
         if part.corrected:
