@@ -149,12 +149,12 @@ def folder_metadata(folder: Path) -> tuple[bytes, ExportMetadata]:
 def file_faults(
     folder: Path, metadata: ExportMetadata, names: Collection[str] | None = None
 ) -> Iterator[tuple[str, str]]:
-    """Yield the name of each file of an exported folder of tables that is missing or differs from
-    its SHA-256, and of each table that was added. Yields what is wrong with it, too.
+    """Yield (name, fault) for each file of an exported folder of tables that is missing or differs
+    from its SHA-256, and for each table that was added.
 
     Args:
         folder: The folder.
-        metadata: Its metadata.
+        metadata: The description in pdegen.json of the folder.
         names: Files to compare with their SHA-256; None for all.
     """
     for name in metadata.files if names is None else names:

@@ -108,15 +108,12 @@ class Results:
         return "" if count is None else f"{count} of {self.samples(method)}"
 
     def headline(self, where: str, group: Group, at: int) -> tuple[str, str]:
-        """What has the smallest mean error of a group at a level, and the error."""
-        best, samples = (
-            self.best(group, at),
-            f"the first {group.samples} of {len(self.study.truth)}",
-        )
+        """A sentence that names the best method of a group at a level, and its mean error."""
+        best, count = self.best(group, at), len(self.study.truth)
         name, converged = self.study.label(best), self.converged(best, at)
         if converged and self.rows[best][at][0].converged != self.samples(best):
             name += f", converged on {converged}"
-        among = "" if group.whole else f", on {samples} samples"
+        among = "" if group.whole else f", on the first {group.samples} of {count} samples"
         return (
             f"smallest mean error at {where} ({name}){among}",
             self.printed(best, at, group.samples),

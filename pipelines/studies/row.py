@@ -34,7 +34,7 @@ class Row(BaseModel):
         measures: Means over the test samples of other error measures, keyed by measure.
         refused: Reason why the operator cannot be evaluated on a grid, keyed by resolution.
         weight: Regularisation weight of a classical inversion; None for other methods.
-        weight_samples, weight_at_end, weight_unconverged: Its choice; see
+        weight_samples, weight_at_end, weight_unconverged: How the weight was chosen; see
             `pipelines.studies.inversions.ChosenWeight`.
         converged: Number of test samples on which the iteration of a classical inversion ended by
             its criterion, of as many as have an error; None for other methods.
