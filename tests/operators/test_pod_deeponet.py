@@ -171,3 +171,17 @@ def test_a_rollout_has_the_modes_of_single_steps():
         found.append(model.modes)
     assert found[0].isfinite().all()
     assert torch.equal(*found)
+
+
+def test_modes_are_computed_in_float64_from_blocks_of_one_buffer():
+    """A block may be overwritten by the next one; a large mean takes the digits of float32."""
+    x = points(12, kind="nodal").float()
+    modes = torch.stack([(k * torch.pi * x[:, 0]).sin() / k for k in range(1, 7)])
+    u = torch.randn(40, 6, generator=torch.Generator().manual_seed(1)) @ modes
+    blocks, buffer = (1000 + u)[..., None].split(8), torch.empty(8, 12, 1)
+    model = PODDeepONet(dim=1, basis=4, sensors=12, sensor_grid="ends")
+    model.adapt((buffer.copy_(block) for block in blocks), x)
+    exact = PODDeepONet(dim=1, basis=4, sensors=12, sensor_grid="ends").double()
+    exact.adapt([block.double() for block in blocks], x.double())
+    up_to = (model.modes * exact.modes).sum(0, keepdim=True).sign()
+    torch.testing.assert_close((model.modes * up_to).double(), exact.modes, rtol=1e-5, atol=1e-5)

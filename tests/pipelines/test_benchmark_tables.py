@@ -3,6 +3,7 @@
 import csv
 import shutil
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from pdegen.store.reading import open_sealed
 from pipelines.config.benchmark import Benchmark
 from pipelines.reports import benchmark_pictures as drawing
 from pipelines.reports.benchmark_report import write_benchmark_report
+from pipelines.reports.benchmark_table import measure_tables
 from pipelines.studies import runner
 from pipelines.studies.row import Row
 from tests.pipelines.conftest import CPU
@@ -142,3 +144,15 @@ def test_published_facts_of_trainings_stand_beside_ours(benchmarked, tmp_path):
         SchemaError, match=r"FNO: published hours needs its place in sources\.hours"
     ):
         Benchmark.parse(declared, "small")
+
+
+def test_measures_that_all_rows_have_are_columns():
+    """The L² error is one of them on data that are judged by another measure."""
+    rows = {"FNO": [Row(measures={"l2": 0.5, "l1": 0.25, "mean": 0.125})],
+            "PiT": [Row(measures={"l2": 0.75, "l1": 0.5})]}  # fmt: skip
+    operators = dict.fromkeys(rows, SimpleNamespace(published_measures={}))
+    (table,) = measure_tables(rows, operators, "darcy")
+    assert (table.name, table.header) == ("norms", ("operator", "l2", "l1"))
+    assert [[line[0], *map(float, line[1:])] for line in table.rows] == [
+        ["FNO", 0.5, 0.25], ["PiT", 0.75, 0.5],
+    ]  # fmt: skip

@@ -305,7 +305,8 @@ def test_another_file_or_declaration_does_not_resume_a_store(tmp_path):
     assert faults(import_files(files, url, BY_HAND, overwrite=True)) == []
 
 
-def test_a_file_that_changes_meanwhile_is_refused(tmp_path):
+@pytest.mark.parametrize("points", [8, 9], ids=["of the same size", "of another size"])
+def test_a_file_that_changes_meanwhile_is_refused(tmp_path, points):
     files = npy_pair(tmp_path, random(10, 8), random(10, 8, seed=1))
     job_check = ImportJob.check
     calls = []
@@ -313,7 +314,7 @@ def test_a_file_that_changes_meanwhile_is_refused(tmp_path):
     def check(self):
         calls.append(1)
         if len(calls) == 2:
-            np.save(tmp_path / "q.npy", random(10, 9))
+            np.save(tmp_path / "q.npy", random(10, points, seed=3))
         job_check(self)
 
     with pytest.MonkeyPatch.context() as patch:

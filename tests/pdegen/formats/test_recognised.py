@@ -185,6 +185,7 @@ def test_the_well_has_its_first_frame_as_input(tmp_path):
     store = imported(tmp_path, well_file(tmp_path / "toy.hdf5", {"density": values}))
     np.testing.assert_array_equal(value(store, "a"), values[:, 0])
     np.testing.assert_array_equal(value(store, "u"), values[:, 1:])
+    assert value(store, "time").tolist() == [1, 2, 3]
     assert store.raw_attributes_of("x")["grid"] == "periodic"
     assert store.raw_attributes_of("u")["Rayleigh"] == 1e5
     trains(store)
