@@ -15,7 +15,9 @@ from pipelines.config.benchmark import Benchmark
 from pipelines.reports import benchmark_pictures as drawing
 from pipelines.reports.benchmark_report import write_benchmark_report
 from pipelines.reports.benchmark_table import measure_tables
+from pipelines.runs.folder import RunError
 from pipelines.studies import runner
+from pipelines.studies.benchmark import check_place
 from pipelines.studies.row import Row
 from tests.pipelines.conftest import CPU
 
@@ -156,3 +158,16 @@ def test_measures_that_all_rows_have_are_columns():
     assert [[line[0], *map(float, line[1:])] for line in table.rows] == [
         ["FNO", 0.5, 0.25], ["PiT", 0.75, 0.5],
     ]  # fmt: skip
+
+
+def test_a_benchmark_goes_on_beside_other_files_which_are_never_overwritten(tmp_path):
+    write_json(tmp_path / "benchmark.json", {"name": "quick"})
+    check_place("quick", tmp_path, resume=True, overwrite=False)
+    with pytest.raises(RunError, match="holds a benchmark"):
+        check_place("quick", tmp_path, resume=False, overwrite=False)
+    with pytest.raises(RunError, match="holds the benchmark quick"):
+        check_place("standard", tmp_path, resume=True, overwrite=False)
+    (tmp_path / "notes.txt").write_text("mine")
+    check_place("quick", tmp_path, resume=True, overwrite=False)
+    with pytest.raises(RunError, match=r"did not write.*notes\.txt"):
+        check_place("quick", tmp_path, resume=False, overwrite=True)

@@ -12,7 +12,7 @@ import scipy.io
 import torch
 
 from pdegen.domains import Box, Curvilinear
-from pdegen.formats import export_metadata, exporting, writers
+from pdegen.formats import export_metadata, exporting, plan, writers
 from pdegen.formats.arrays import FormatError
 from pdegen.formats.exporting import FORMATS, export
 from pdegen.formats.importing import import_files
@@ -104,6 +104,15 @@ def test_a_store_comes_back_bit_for_bit(mixed, tmp_path, format):
     assert_same(store, mixed)
     assert store.raw_attributes["exported"]["content"] == mixed.raw_attributes["content"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "store.zarr"]
+
+
+@EVERY
+def test_values_are_compared_to_the_last_sample_in_blocks_of_any_size(
+    mixed, tmp_path, format, monkeypatch
+):
+    file = export(mixed.url, format, tmp_path / "out")
+    monkeypatch.setattr(plan, "BLOCK", 1)
+    assert_same(imported(tmp_path, file), mixed)
 
 
 class OnMesh(Mixed):
