@@ -93,14 +93,22 @@ def _axes(a: Array, u: Array, options: ImportOptions) -> tuple[tuple[str, ...], 
         options.input_axes or (*before, *(timed if same else space), *after),
         options.target_axes or (*before, *target, *after),
     )
-    for array, axes in ((a, named[0]), (u, named[1])):
+    given = (("--input-axes", options.input_axes), ("--target-axes", options.target_axes))
+    for array, axes, (option, words) in zip((a, u), named, given, strict=True):
         fits = len(set(axes)) == len(axes) == len(array.shape) and set(axes) <= set(AXES)
-        if not fits or "sample" not in axes or not set(SPACE) & set(axes):
+        if fits and "sample" in axes and set(SPACE) & set(axes):
+            continue
+        if words is not None:
             raise FormatError(
-                f"{a.where} {a.shape} and {u.where} {u.shape}: an input has samples and one to "
-                "three axes of space, a target the same and possibly times; otherwise name the "
-                f"axes, from {', '.join(AXES)}"
+                f"{option} {','.join(words)}: {array.where} {array.shape} needs "
+                f"{len(array.shape)} different names from {', '.join(AXES)}: sample, and at least "
+                "one of x, y, z"
             )
+        raise FormatError(
+            f"{a.where} {a.shape} and {u.where} {u.shape}: an input has samples and one to "
+            "three axes of space, a target the same and possibly times; otherwise name the "
+            f"axes, from {', '.join(AXES)}"
+        )
     return named
 
 

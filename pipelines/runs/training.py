@@ -1,7 +1,7 @@
 """Trains an experiment on a store and writes the folder of the run."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ import torch
 
 from operators.base import Operator
 from operators.data import Samples
-from operators.training.checkpoint import CheckpointError
+from operators.training.checkpoint import CheckpointError, check_checkpoint
 from operators.training.files import BusyError, locked
 from operators.training.fit import Epoch, fit
 from operators.training.ranks import ALONE, Ranks
@@ -32,7 +32,7 @@ from pipelines.runs.checks import (
 )
 from pipelines.runs.data import Source
 from pipelines.runs.differences import training_problem
-from pipelines.runs.evaluation import provenance
+from pipelines.runs.evaluation import check_beside, provenance
 from pipelines.runs.folder import InUseError, RunError, check_folder
 from pipelines.runs.plugins import resumed_plugins
 from pipelines.runs.predictions import kept_mean
@@ -188,7 +188,10 @@ def _identity(pairs: Samples) -> dict[str, object]:
 
 def _initial_weights(operator: Operator, start: str, folder: Path) -> dict[str, object]:
     """Load the initial weights of an operator from a file. Returns what the run records about the
-    file. The file may not be in the folder of the run, which would replace it."""
+    file.
+
+    The file may not be in the folder of the run, which would replace it. A checkpoint in the folder
+    of another run than its own is refused with a ForeignError."""
     if "://" in start:
         raise SchemaError(f"training.start: {start} is a URL, a local file is needed")
     try:
@@ -200,6 +203,8 @@ def _initial_weights(operator: Operator, start: str, folder: Path) -> dict[str, 
             f"training.start: {start} is in the folder of this run, which would replace it: copy "
             "it, or choose another --out"
         )
+    with suppress(CheckpointError):  # published weights are no checkpoint
+        check_beside(Path(start), check_checkpoint(Path(start)))
     return read
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from safetensors.torch import save_file
 
 from operators.registry import build_operator
 from operators.training.checkpoint import load_checkpoint
+from operators.training.identity import ForeignError
 from pdegen.schema import SchemaError
 from pipelines.config.experiment import load_experiment
 from pipelines.runs.folder import RunError
@@ -74,6 +76,11 @@ def test_a_run_starts_from_a_checkpoint_of_another_run(store, tmp_path):
     ):
         train(begun, store, first, CPU, overwrite=True)
     assert {file.name: file.read_bytes() for file in first.iterdir()} == files
+
+    shutil.copy(run / "best.safetensors", path)
+    with pytest.raises(ForeignError, match=r"best\.safetensors belongs to another result"):
+        train(begun, store, tmp_path / "other", CPU)
+    path.write_bytes(files[path.name])
 
     data = bytearray(path.read_bytes())
     data[-3] ^= 1

@@ -187,13 +187,16 @@ def test_channels_and_times_of_any_place_are_said(tmp_path, space):
 @pytest.mark.parametrize(
     ("change", "a", "u", "message"),
     [
-        ({"target_axes": ("sample", "x")}, (10, 8, 8), (10, 8, 8), "otherwise name the axes"),
-        ({"target_axes": ("sample", "x", "x")}, (10, 8, 8), (10, 8, 8), "otherwise name the axes"),
-        (
-            {"target_axes": ("sample", "x", "level")},
-            (10, 8, 8),
-            (10, 8, 8),
-            "otherwise name the axes",
+        *(
+            ({key: tuple(words.split(","))}, (10, 8, 8), (10, 8, 8), f"--{key[:-5]}-axes {words}: ")
+            for key in ("input_axes", "target_axes")
+            for words in (
+                "sample,x",
+                "sample,x,x",
+                "sample,x,level",
+                "x,y,time",
+                "sample,time,channel",
+            )
         ),
         ({"grid": "nodal,cell,cell"}, (10, 8, 8), (10, 8, 8), "one of these for each of x, y"),
         ({"grid": "square"}, (10, 8, 8), (10, 8, 8), "one of these for each of x, y"),
