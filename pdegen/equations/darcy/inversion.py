@@ -67,20 +67,20 @@ def inversions(
         ),
         "level set": ClassicalMethod(
             "the best one if the distribution of the coefficient is unknown",
-            (0.01, 0.03, 0.1, 0.3),
+            half_decades(-2, 0),
             problem.moved,
             model_error=problem.model_error,
         ),
         "maximum a posteriori": ClassicalMethod(
             KNOWN_PRIOR,
-            (0.1, 0.3, 1.0, 3.0),
+            half_decades(-2, 1),
             problem.largest_density,
             problem.corrected,
             problem.model_error,
         ),
         "maximum a posteriori, level estimated": ClassicalMethod(
             "the same if the noise level is not known, which the data then tell",
-            (0.1, 0.3, 1.0, 3.0),
+            half_decades(-2, 1),
             problem.level_estimated,
             model_error=problem.model_error,
             takes_level=False,
