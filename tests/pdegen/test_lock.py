@@ -1,7 +1,9 @@
 import errno
 import json
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -9,8 +11,10 @@ import threading
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pdegen.generation.generate import generate
@@ -153,6 +157,119 @@ def test_a_lock_elsewhere_is_taken_over_at_once_by_choice(objects, monkeypatch):
     hold(objects, elsewhere())
     with renewing(objects), locked(objects, JOB, take_over=True) as mine:
         check(objects, mine)
+
+
+class Clock:
+    """Time that passes only in `sleep`. The given call is made at the given second."""
+
+    def __init__(self, due=float("inf"), call=None):
+        self.now, self.due, self.call, self.slept = 100.0, 100 + due, call, []
+
+    def monotonic(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.slept.append(seconds)
+        self.now += seconds
+        if self.now >= self.due:
+            self.due = float("inf")
+            self.call()
+
+
+@pytest.fixture
+def held(tmp_path, monkeypatch):
+    """Objects whose lock somebody elsewhere holds for 60 seconds, and this holder."""
+    monkeypatch.setattr(lock, "LEASE", 60.0)
+    objects, other = Objects(f"memory://{tmp_path}"), elsewhere()
+    hold(objects, other)
+    objects.write(LEASE_KEY, b"7")
+    return objects, other
+
+
+@pytest.mark.parametrize("key", [LEASE_KEY, LOCK_KEY])
+@pytest.mark.parametrize("second", [0.5, 59.5])
+def test_a_change_within_a_lease_shows_that_the_holder_runs(held, monkeypatch, key, second):
+    objects, other = held
+    changed = json.dumps(asdict(replace(other, pid=3))).encode() if key == LOCK_KEY else b"8"
+    monkeypatch.setattr(lock, "time", Clock(second, lambda: objects.write(key, changed)))
+    text = (
+        f"{objects.url} is being written by {other}: wait for it, or take over with --take-over if "
+        "it has ended"
+    )
+    with pytest.raises(LockedError, match=f"^{re.escape(text)}$") as error:
+        lock._expired(objects, other)
+    assert not error.value.same
+
+
+@pytest.mark.parametrize("second", [0.5, 59.5])
+def test_a_lock_is_free_as_soon_as_it_is_given_back(held, monkeypatch, second):
+    objects, other = held
+    clock = Clock(second, lambda: objects.remove(LOCK_KEY))
+    monkeypatch.setattr(lock, "time", clock)
+    assert lock._expired(objects, other) is False
+    assert sum(clock.slept) == np.ceil(second)
+
+
+def test_a_lease_ends_after_its_length_without_a_change(held, monkeypatch, caplog):
+    objects, other = held
+    clock = Clock(60.5, lambda: objects.write(LEASE_KEY, b"8"))
+    monkeypatch.setattr(lock, "time", clock)
+    assert lock._expired(objects, other) is True
+    assert clock.slept == [1.0] * 60
+    assert caplog.messages == [
+        f"{objects.url} is locked by {other}: waiting up to 60 seconds to see whether it still "
+        "runs (--take-over if it has ended)"
+    ]
+
+
+def test_an_unknown_job_is_waited_for(held, monkeypatch, caplog):
+    objects, _ = held
+    monkeypatch.setattr(lock, "time", Clock())
+    assert lock._expired(objects, None) is True
+    assert "is locked by an unknown job: waiting" in caplog.text
+
+
+def test_the_bytes_of_lock_and_lease_are_compared(tmp_path):
+    objects = Objects(str(tmp_path))
+    assert lock._lock_and_lease(objects) == (None, None)
+    objects.write(LOCK_KEY, b"first")
+    objects.write(LEASE_KEY, b"second")
+    assert lock._lock_and_lease(objects) == (b"first", b"second")
+    objects.write(LOCK_KEY, b" " * (2**16 + 1))
+    assert lock._lock_and_lease(objects) == (b"", b"second")
+
+
+def test_a_holder_is_this_process_on_this_machine():
+    before = datetime.now(UTC).replace(microsecond=0)
+    holder = Holder.here(JOB)
+    assert (holder.job, holder.host, holder.pid) == (JOB, socket.gethostname(), os.getpid())
+    assert holder.kernel == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    assert before <= datetime.fromisoformat(holder.since) <= datetime.now(UTC)
+    assert Holder.here(JOB).token != holder.token
+    assert Holder.parse(json.dumps(asdict(holder)).encode()) == holder
+
+
+def test_a_process_elsewhere_cannot_be_asked():
+    mine = Holder.here(JOB)
+    with lock._alive(mine.token):
+        assert lock._is_running(mine) is True
+        assert lock._is_running(replace(mine, kernel="another")) is None
+        assert lock._is_running(replace(mine, kernel="")) is None
+    assert lock._is_running(mine) is None
+    sign = lock._life_file(mine.token)
+    sign.touch()
+    assert lock._is_running(mine) is False
+    assert not sign.exists()
+
+
+def test_a_holder_gives_back_its_own_lock_alone(tmp_path):
+    objects, mine = Objects(str(tmp_path)), Holder.here(JOB)
+    for key in (LOCK_KEY, LEASE_KEY):
+        objects.write(key, json.dumps(asdict(mine)).encode())
+    lock._release(objects, elsewhere().token)
+    assert objects.keys("") == [LEASE_KEY, LOCK_KEY]
+    lock._release(objects, mine.token)
+    assert objects.keys("") == []
 
 
 def test_of_two_who_take_over_at_once_the_first_to_write_is_refused(objects, monkeypatch):
