@@ -92,7 +92,7 @@ def test_faults_are_collected_in_the_context_alone():
     ],
 )
 def test_errors_of_object_stores_get_a_number_and_the_path(error, number, text):
-    with pytest.raises(OSError, match="") as caught, as_os_errors("s3://data/x"):
+    with pytest.raises(OSError, match="s3://data/x") as caught, as_os_errors("s3://data/x"):
         raise error
     raised = caught.value
     assert (raised.errno, raised.strerror, raised.filename) == (number, text, "s3://data/x")
