@@ -196,19 +196,17 @@ def strides(domain: Domain, resolution: Resolution | None, where: str) -> tuple[
         return (1,) * len(shape)
     if isinstance(resolution, int):
         r = _stride(shape[0], resolution, kinds[0], where)
-        sizes = tuple(-(-n // r) for n in shape)
         steps = (r,) * len(shape)
     else:
-        sizes = resolution
-        if len(sizes) != len(shape):
+        if len(resolution) != len(shape):
             raise DataError(
-                f"a resolution of {where} has {len(shape)} axes, got {_resolution_text(sizes)}"
+                f"a resolution of {where} has {len(shape)} axes, got {_resolution_text(resolution)}"
             )
         steps = tuple(
-            _stride(n, m, kind, where) for n, m, kind in zip(shape, sizes, kinds, strict=True)
+            _stride(n, m, kind, where) for n, m, kind in zip(shape, resolution, kinds, strict=True)
         )
-    for n, m, kind, axis in zip(shape, sizes, kinds, domain.axes, strict=True):
-        if m not in allowed_resolutions(n, kind):
+    for n, r, kind, axis in zip(shape, steps, kinds, domain.axes, strict=True):
+        if (n if kind == "periodic" else n - 1) % r:
             raise DataError(
                 f"resolution {_resolution_text(resolution)} takes every {steps[0]}-th point, which "
                 f"leaves out the last of the {n} {kind} points along {axis} of {where}: "
