@@ -8,10 +8,19 @@ import torch
 
 from operators.norms import (
     RelativeH1,
+    RelativeL1,
+    RelativeL2,
     WeightedH1,
+    by_column,
     central_difference,
+    has_one_spacing,
+    mean_defined,
+    over_defined,
     relative_error,
     relative_l2,
+    remarks,
+    rising,
+    undefined,
 )
 from pdegen.domains import Box, CellGrid, Curvilinear
 
@@ -185,3 +194,65 @@ def test_losses_of_derivatives_refuse_domains_without_their_differences():
     ):
         with pytest.raises(ValueError, match=said):
             loss.check(domain)
+
+
+@pytest.mark.parametrize(("loss", "order"), [(RelativeL1, 1), (RelativeL2, 2)])
+def test_losses_are_means_of_weighted_errors_over_the_batch(pair, loss, order):
+    weight = torch.linspace(0.5, 2, 10, dtype=torch.float64)
+    for w in (None, weight):
+        powers = [
+            (1 if w is None else w[:, None]) * v.abs() ** order
+            for v in (pair[0] - pair[1], pair[1])
+        ]
+        error, size = (v.sum((1, 2)) ** (1 / order) for v in powers)
+        found = loss()(*pair, torch.zeros(3, 10, 1), w)
+        torch.testing.assert_close(found, (error / size).mean())
+
+
+def test_spacings_may_differ_by_a_thousandth():
+    for length, equal in ((1.0009, True), (1.0011, False), (0.9992, True), (0.9988, False)):
+        assert has_one_spacing(Box((CellGrid(8), CellGrid(8, length)))) == equal
+
+
+NAN = math.nan
+
+
+def test_statistics_leave_out_errors_that_are_not_defined():
+    errors = np.array([[0.4, NAN, NAN], [0.1, 0.3, NAN], [0.2, 0.6, NAN], [0.9, NAN, NAN]])
+    np.testing.assert_allclose(by_column(np.median, errors), [0.3, 0.45, NAN])
+    assert over_defined(min, [NAN, 0.3, 0.2]) == 0.2
+    assert mean_defined(torch.tensor([0.5, NAN, 0.125])) == 0.3125
+    assert math.isnan(mean_defined(torch.tensor([NAN])))
+    assert undefined([7, 9, 12, 15], [NAN, 0.1, NAN, 0.0]) == [7, 12]
+    assert rising([0.4, NAN, 0.1, math.inf, 0.1]) == [2, 4, 0, 3]
+
+
+def left_out(text):
+    return f"{text} have no relative error, because their target is 0. Means leave out "
+
+
+@pytest.mark.parametrize(
+    ("errors", "said"),
+    [
+        ([0.1, 0.2, 0.3, 0.4], []),
+        ([0.1, NAN, 0.3, NAN], [left_out("2 samples") + "21, 23"]),
+        ([NAN, NAN, NAN, 0.1], [left_out("3 samples") + "20, 21, 22"]),
+        ([NAN, NAN, 0.1, NAN, NAN], [left_out("4 samples") + "20, 21, 23, ..."]),
+        ([0.1, 0.2, 0.3, 0.6], []),
+        ([0.1, 0.2, 5.0], []),
+        ([0.1, 0.2, math.inf, 0.3], []),
+        (
+            [NAN, 0.1, 0.2, 1.5, 0.2],
+            [
+                "Sample 20 has no relative error, because its target is 0. Means leave it out.",
+                "Sample 23 has 75 % of the sum of the errors of 4 samples: its error is 1.5, the "
+                "median is 0.2. The mean describes this sample alone; a target close to 0 makes a "
+                "relative error large.",
+            ],
+        ),
+        ([NAN] * 2, [left_out("2 samples") + "20, 21"]),
+        ([], []),
+    ],
+)
+def test_remarks_name_samples_without_an_error_and_one_that_has_most_of_the_sum(errors, said):
+    assert remarks(range(20, 20 + len(errors)), errors) == said
