@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from operators.data import Map, Samples
+from operators.data import Channel, Map, Rollout, Samples
 from pdegen.domains import Box, Cloud, Domain
 from pipelines.runs.baselines import Trivial
 from pipelines.runs.evaluation import compute_score
@@ -198,3 +198,160 @@ def test_the_first_channel_with_two_phases_has_the_interface():
     u, e = torch.ones(1, 10, 10, 1), torch.zeros(1, 10, 10, 1)
     e[:, 4:6] = 0.2
     assert measured(pairs_on(Box.cell(10, 10), u, a), u + e)["interface"] == pytest.approx(0.2)
+
+
+def written_out(p: np.ndarray, u: np.ndarray, w: np.ndarray | None = None) -> dict[str, list]:
+    """Errors of samples of shape (points, channels), by their definitions."""
+    w = np.ones(u.shape[:-1]) if w is None else w
+    found: dict[str, list[float]] = {"l1": [], "max": [], "mean": [], "energy": []}
+    for pi, ui, wi in zip(p, u, w, strict=True):
+        e, share = pi - ui, (wi / wi.sum())[:, None]
+        square = (share * ui**2).sum()
+        l1 = (share * abs(e)).sum(axis=0) / (share * abs(ui)).sum(axis=0)
+        found["l1"].append(l1.mean())
+        found["max"].append(abs(e[wi > 0]).max() / abs(ui[wi > 0]).max())
+        found["mean"].append(math.sqrt(((share * e).sum(axis=0) ** 2).sum() / square))
+        found["energy"].append(abs((share * pi**2).sum() / square - 1))
+    return found
+
+
+def drawn_fields(seed: int, *shape: int) -> tuple[np.ndarray, np.ndarray]:
+    return tuple(np.random.default_rng(seed).normal(0.3, 1, (2, *shape)))
+
+
+def test_norms_of_several_samples_and_channels_are_those_of_their_definitions():
+    p, u = drawn_fields(0, 3, 6, 5, 2)
+    found = measured(pairs_on(Box.cell(6, 5), torch.from_numpy(u)), torch.from_numpy(p))
+    expected = written_out(p.reshape(3, 30, 2), u.reshape(3, 30, 2))
+    for name, values in expected.items():
+        np.testing.assert_allclose(found[name], values, rtol=1e-12, err_msg=name)
+
+
+def test_norms_with_weights_are_those_of_their_definitions():
+    p, u = drawn_fields(1, 3, 7, 2)
+    w = np.array([0.5, 1.0, 2.0, 0.0, 3.0, 0.25, 1.5])
+    pairs = replace(pairs_on(Box.cell(7), torch.from_numpy(u)), weight=torch.from_numpy(w))
+    found = measured(pairs, torch.from_numpy(p))
+    for name, values in written_out(p, u, np.tile(w, (3, 1))).items():
+        np.testing.assert_allclose(found[name], values, rtol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("periodic", [True, False])
+def test_h1_on_the_plane_is_that_of_its_definition(periodic):
+    p, u = drawn_fields(2, 2, 6, 4, 2)
+    domain = Box.periodic(6, 4) if periodic else Box.nodal(6, 4)
+    h = (1 / 6, 1 / 4) if periodic else (1 / 5, 1 / 3)
+
+    def square(v: np.ndarray) -> float:
+        total = (v**2).sum(axis=-1).mean()
+        for axis in (0, 1):
+            around = np.take(v, [0], axis) if periodic else np.take(v, [], axis)
+            d = np.diff(np.concatenate([v, around], axis), axis=axis) / h[axis]
+            total += (d**2).sum(axis=-1).mean()
+        return total
+
+    found = measured(pairs_on(domain, torch.from_numpy(u)), torch.from_numpy(p))["h1"]
+    expected = [math.sqrt(square(pi - ui) / square(ui)) for pi, ui in zip(p, u, strict=True)]
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_boundary_and_steep_points_are_those_of_their_definitions():
+    p, u = drawn_fields(3, 2, 9, 7, 2)
+    domain = Box.nodal(9, 7)
+    found = measured(pairs_on(domain, torch.from_numpy(u)), torch.from_numpy(p))
+    edge = np.ones((9, 7), bool)
+    edge[1:-1, 1:-1] = False
+    hx, hy = 1 / 8, 1 / 6
+    for k in range(2):
+        e, size = ((p - u)[k] ** 2).sum(-1), (u[k] ** 2).sum(-1).mean()
+        assert float(found["boundary"][k]) == pytest.approx(math.sqrt(e[edge].mean() / size))
+        dx, dy = (
+            ((np.diff(u[k], axis=0) / hx) ** 2).sum(-1),
+            ((np.diff(u[k], axis=1) / hy) ** 2).sum(-1),
+        )
+        slope = np.zeros((9, 7))
+        slope[:-1] += dx
+        slope[1:] += dx
+        slope[:, :-1] += dy
+        slope[:, 1:] += dy
+        steep = slope >= np.sort(slope, axis=None)[-3]  # 63 // 20 points
+        assert float(found["steep"][k]) == pytest.approx(math.sqrt(e[steep].mean() / size))
+
+
+def test_a_prediction_that_is_not_finite_is_infinitely_wrong_in_all_measures():
+    p, u = (torch.from_numpy(v) for v in drawn_fields(4, 4, 8, 6, 1))
+    u[3], p[1, 2, 3] = 0, math.nan
+    p[3, 0, 0] = math.inf
+    found = measured(pairs_on(Box.cell(8, 6), u), p)
+    fine = measured(pairs_on(Box.cell(8, 6), u), p.nan_to_num(0, 0, 0))
+    assert found.keys() == fine.keys() >= {"h1", "low", "boundary", "steep"}
+    for name, values in found.items():
+        assert values[[0, 2]].tolist() == fine[name][[0, 2]].tolist(), name
+        assert values[1] == math.inf or name in ("boundary", "steep"), name
+        assert values[3].isnan(), name
+
+
+def test_points_near_a_body_and_points_with_equal_weights_have_errors_of_their_own():
+    p, u = (torch.from_numpy(v) for v in drawn_fields(5, 2, 9, 2))
+    places = torch.rand(2, 9, 2, generator=torch.Generator().manual_seed(1))
+    weight = torch.linspace(1, 3, 9)
+    cloud = Samples.of(
+        a=u, u=u, x=None, y=None, samples=np.arange(2), domain=Cloud((9,), 2), source={},
+        near={"x": (0.2, 0.9), "y": (0.1, 0.6)},
+        per_sample={"x": places, "weight": weight.expand(2, 9)},
+    )  # fmt: skip
+    found = measured(cloud, p)
+    inside = (places[..., 0] >= 0.2) & (places[..., 0] <= 0.9)
+    inside &= (places[..., 1] >= 0.1) & (places[..., 1] <= 0.6)
+    assert inside.any(1).all()
+    for k in range(2):
+        e = (p - u)[k]
+        assert float(found["points"][k]) == pytest.approx(float(e.norm() / u[k].norm()))
+        near = e[inside[k]].norm() / u[k][inside[k]].norm()
+        assert float(found["near"][k]) == pytest.approx(float(near))
+
+
+def trajectories() -> tuple[Samples, torch.Tensor]:
+    """Two components at three times."""
+    p, u = (torch.from_numpy(v) for v in drawn_fields(6, 2, 5, 6))
+    channels = tuple(Channel("v", c, t) for t in (0.5, 1.0, 2.0) for c in ("x", "y"))
+    return replace(pairs_on(Box.periodic(5), u), target_channels=channels), p
+
+
+def relative(p: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
+    return (p - u).flatten(1).norm(dim=1) / u.flatten(1).norm(dim=1)
+
+
+def test_times_have_errors_of_their_own():
+    pairs, p = trajectories()
+    u, batch = pairs.all.u, pairs.all
+    steps = [relative(p[..., k : k + 2], u[..., k : k + 2]) for k in (0, 2, 4)]
+    found = measures_of(p, batch, pairs)
+    torch.testing.assert_close(found["block"], relative(p, u))
+    torch.testing.assert_close(found["steps"], sum(steps) / 3)
+    assert not found.keys() & {"seen", "unseen", "deformed", "near", "points"}
+    found = measures_of(p, batch, pairs, Rollout(history=1, frames=2))
+    torch.testing.assert_close(found["seen"], relative(p[..., :2], u[..., :2]))
+    torch.testing.assert_close(found["unseen"], relative(p[..., 2:], u[..., 2:]))
+    assert not measures_of(p, batch, pairs, Rollout(history=1)).keys() & {"seen", "unseen"}
+    all_seen = measures_of(p, batch, pairs, Rollout(history=1, frames=4))
+    torch.testing.assert_close(all_seen["seen"], all_seen["block"])
+    assert "unseen" not in all_seen
+
+
+def test_deformed_positions_are_measured_from_the_corner():
+    p, u = (torch.from_numpy(v) for v in drawn_fields(7, 2, 4, 3, 4))
+    domain = Box.nodal(4, 3)
+    domain = Box(tuple(replace(grid, start=s) for grid, s in zip(domain.grids, (2.0, -1.0),
+                                                                 strict=True)))  # fmt: skip
+    channels = tuple(Channel("d", c, t, moves=True) for t in (0.5, 1.0) for c in ("d_x", "d_y"))
+    pairs = replace(pairs_on(domain, u), target_channels=channels)
+    places = torch.from_numpy(Box.nodal(4, 3).points).repeat(1, 1, 2)
+    found = measured(pairs, p)["deformed"]
+    expected = relative(torch.cat([p + places, p], -1), torch.cat([u + places, u], -1))
+    torch.testing.assert_close(found, expected)
+    one_still = (replace(channels[0], moves=False), *channels[1:])
+    assert "deformed" not in measured(replace(pairs, target_channels=one_still), p)
+    assert "deformed" not in measured(
+        replace(pairs_on(domain, u[..., :3]), target_channels=channels[:3]), p[..., :3]
+    )
