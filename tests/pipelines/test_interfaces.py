@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from pipelines.runs.interfaces import (
+    agreement,
     at_interface,
     hausdorff,
     interface_points,
@@ -58,3 +59,28 @@ def test_averaged_cells_belong_to_the_nearer_value():
     assert phases(np.array([[3.0, 7.4], [7.6, 12.0]]), (3.0, 12.0)).tolist() == [
         [False, False], [True, True],
     ]  # fmt: skip
+
+
+def test_each_sample_agrees_by_its_own_phases():
+    truth, found = np.full((3, 4, 4), 3.0), np.full((3, 4, 4), 3.0)
+    truth[0, :2], found[0, :1] = 12.0, 9.0
+    truth[1, :, 1:], found[1, :, 3:] = 12.0, 9.0
+    truth[2, :2] = 12.0
+    iou, distance = agreement(found, truth, (3.0, 12.0))
+    assert iou.tolist() == pytest.approx(
+        [(4 / 8 + 8 / 12) / 2, (4 / 12 + 4 / 12) / 2, (0 + 8 / 16) / 2]
+    )
+    assert distance.tolist() == pytest.approx([0.25, 0.5, np.sqrt(2)])
+
+
+def test_both_fields_are_searched_for_the_largest_distance():
+    two, one = np.zeros((8, 8), bool), np.zeros((8, 8), bool)
+    one[:1], two[:1], two[5:6] = True, True, True
+    assert hausdorff(one, two) == hausdorff(two, one) == 5 / 8
+    assert hausdorff(one, np.zeros_like(one)) == np.sqrt(2)
+
+
+def test_interface_points_of_a_corner_lie_along_both_axes():
+    p = np.zeros((4, 4), bool)
+    p[3, 0] = True
+    assert interface_points(p).tolist() == [[0.75, 0.125], [0.875, 0.25]]
