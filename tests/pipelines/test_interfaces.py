@@ -84,3 +84,11 @@ def test_interface_points_of_a_corner_lie_along_both_axes():
     p = np.zeros((4, 4), bool)
     p[3, 0] = True
     assert interface_points(p).tolist() == [[0.75, 0.125], [0.875, 0.25]]
+
+
+def test_cells_on_both_sides_of_a_corner_are_at_the_interface():
+    p = np.zeros((2, 4, 5), bool)
+    p[0, 2, 1], p[1, 0, 4] = True, True
+    first, second = at_interface(p)
+    assert {*map(tuple, np.argwhere(first))} == {(2, 1), (1, 1), (3, 1), (2, 0), (2, 2)}
+    assert {*map(tuple, np.argwhere(second))} == {(0, 4), (1, 4), (0, 3)}
