@@ -4,11 +4,15 @@ import csv
 import math
 import shutil
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
+from operators.data import Samples
 from operators.training.files import read_json, read_lines, write_json, write_lines
+from pdegen.domains import Box, Cloud
 from pdegen.generation.generate import generate
 from pdegen.recipe import load_recipe
 from pipelines.config.benchmark import Benchmark
@@ -16,7 +20,14 @@ from pipelines.reports.benchmark_report import write_benchmark_report
 from pipelines.reports.benchmark_table import line_of
 from pipelines.studies.benchmark import BenchmarkRun, row_case
 from pipelines.studies.break_even import break_evens
-from pipelines.studies.solver import Solve, SolverCost, _along, solver_cost
+from pipelines.studies.solver import (
+    Solve,
+    SolverCost,
+    _along,
+    _at_labels,
+    _coordinates,
+    solver_cost,
+)
 from tests.pipelines.test_benchmark import CONTENT, CPU, SMALL
 
 RECIPE = {**SMALL, "problem.solver.resolution": 64}
@@ -200,3 +211,66 @@ def test_costs_that_were_not_measured_do_not_count(finished, tmp_path):
     write_benchmark_report(run, CPU)
     logged, stated = break_evens(folder)["FNO on burgers"]
     assert logged == pytest.approx(stated) == pytest.approx(both["break-even"])
+
+
+def test_a_solve_that_a_more_accurate_one_beats_does_not_count():
+    known = cost((8.0, 0.0), (2.0, 0.01), (3.0, 0.02), (1.0, 0.16))
+    assert known.seconds(0.02) == pytest.approx(2.0 * 0.5 ** (1 / 4))  # from 0.01 to 0.16
+    assert known.seconds(0.04) == pytest.approx(2.0 * 0.5 ** (2 / 4))
+    unordered = cost((8.0, 0.0), (1.0, 0.16), (3.0, 0.02), (2.0, 0.01))
+    assert unordered.seconds(0.04) == known.seconds(0.04)
+    assert cost((8.0, 0.0)).seconds(0.3) == 8.0
+
+
+def test_rounding_bounds_what_labels_resolve():
+    known = cost((8.0, 0.0), (2.0, 2.0**-20))
+    error = math.hypot(2.0**-22, 2.0**-24)
+    share = math.log(error / 2.0**-24) / math.log(math.hypot(2.0**-20, 2.0**-24) / 2.0**-24)
+    assert known.seconds(2.0**-22) == pytest.approx(8.0 * 0.25**share)
+
+
+def test_only_a_coarser_solve_makes_a_solver_comparable():
+    assert not cost((8.0, 0.0)).comparable
+    assert cost((8.0, 0.0), (2.0, 0.1)).comparable
+    assert cost((8.0, 0.0), (2.0, 0.1)).data_seconds == 800.0
+
+
+def test_coordinates_are_those_of_the_axis():
+    box = Box.cell(4, 5)
+    assert _coordinates(box, 1) == pytest.approx([0.1, 0.3, 0.5, 0.7, 0.9])
+    assert _coordinates(box, 0) == pytest.approx([0.125, 0.375, 0.625, 0.875])
+    mesh = SimpleNamespace(shape=(4, 5), kinds=("periodic", "nodal"))
+    assert _coordinates(mesh, 0) == pytest.approx([0.0, 0.25, 0.5, 0.75])
+    assert _coordinates(mesh, 1) == pytest.approx([0.0, 0.25, 0.5, 0.75, 1.0])
+
+
+def test_each_axis_is_interpolated_by_its_own_kind():
+    x, y, finer = np.arange(6) / 6, np.linspace(0, 1, 4), np.linspace(0, 1, 7)
+    u = np.sin(2 * np.pi * x)[:, None] + 3 * y
+    line = _along(u, 1, y, finer, 1, False)
+    np.testing.assert_allclose(line, np.sin(2 * np.pi * x)[:, None] + 3 * finer, atol=1e-12)
+    assert _along(u, 0, x, x, 1, True) is u
+    # the end of a circle is its beginning
+    middle = _along(u, 0, x, np.array([5.5 / 6]), 1, True)
+    np.testing.assert_allclose(middle[0], (u[5] + u[0]) / 2)
+    three = np.array([0.0, 0.5, 1.0])
+    parabola = _along(three**2, 0, three, finer, 3, False)  # of the order that the points allow
+    np.testing.assert_allclose(parabola, finer**2, atol=1e-12)
+    shifted = _along(np.array([1.0, 2.0]), 0, np.array([1.0, 3.0]), np.array([2.5]), 1, False)
+    np.testing.assert_allclose(shifted, [1.75])
+
+
+def test_clouds_take_the_nearest_value_outside_of_their_points():
+    def cloud(places, u):
+        return Samples.of(
+            a=u, u=u, x=None, y=None, samples=np.arange(len(u)), domain=Cloud(u.shape[1:2], 2),
+            source={}, per_sample={"x": places},
+        )  # fmt: skip
+
+    square = torch.tensor([[0.0, 0.0], [1, 0], [0, 1], [1, 1]])
+    corners, slopes = torch.stack([square, 2 * square]), torch.tensor([[1.0, 10.0], [2.0, 3.0]])
+    values = (corners * slopes[:, None]).sum(-1)
+    at = torch.tensor([[[0.25, 0.5], [1.5, 1.2]], [[0.5, 1.0], [3.0, -1.0]]])
+    coarse, labels = cloud(corners, values[..., None]), cloud(at, torch.zeros(2, 2, 1))
+    found = [_at_labels(coarse, labels, i, 1)[:, 0] for i in (0, 1)]
+    np.testing.assert_allclose(found, [[5.25, 11.0], [4.0, 4.0]], rtol=1e-6)

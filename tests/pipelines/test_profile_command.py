@@ -6,11 +6,14 @@ import shutil
 import sys
 
 import pytest
+import torch
 
 from pipelines.config.entries import Profile
 from pipelines.studies import profile as profile_module
 from pipelines.studies.cost import Cost, held_bytes
 from pipelines.studies.profile import ProfileRun
+from pipelines.studies.row import Row
+from pipelines.studies.runner import Execution
 from tests.pipelines.conftest import CPU
 
 PROFILE = """
@@ -142,3 +145,55 @@ def test_memory_of_the_process_is_the_peak_of_the_step_alone():
     small = held_bytes(lambda: None, CPU)
     assert held_bytes(step, CPU) - small == pytest.approx(2**28, rel=0.05)
     assert held_bytes(lambda: None, CPU) == pytest.approx(small, rel=0.05)
+
+
+def two() -> Profile:
+    operators = {
+        name: {"model": {"name": "fno", "width": width, "depth": 1, "modes": 4}}
+        for name, width in (("A", 4), ("B", 8))
+    }
+    content = {"name": "p", "summary": "s", "points": 16, "batch": 3, "operators": operators}
+    return Profile.parse(content, "p")
+
+
+def test_functions_of_a_profile_have_its_batch_and_points(tmp_path):
+    run = ProfileRun(two(), tmp_path)
+    a, u, x = run._functions(CPU)
+    assert a.shape == u.shape == (3, 16, 1)
+    assert not torch.equal(a, u)
+    assert x[:, 0].tolist() == [k / 16 for k in range(16)]
+    for one, other in zip(run._functions(CPU), (a, u, x), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_a_row_of_a_profile_has_the_costs_of_its_operator(tmp_path, monkeypatch):
+    run, calls = ProfileRun(two(), tmp_path), []
+
+    def costed(step, operator, optimizer, device):
+        before = [weights.clone() for weights in operator.parameters()]
+        step()
+        after = list(operator.parameters())
+        assert all(not torch.equal(p, q) for p, q in zip(before, after, strict=True))
+        assert {id(p) for p in optimizer.param_groups[0]["params"]} == {id(p) for p in after}
+        calls.append((operator.training, device))
+        return Cost(1.5, 20, 300)
+
+    monkeypatch.setattr(profile_module, "step_cost", costed)
+    monkeypatch.setattr(profile_module, "held_bytes", lambda step, device: 4000)
+    row = run.make("B", Execution(CPU))
+    assert row.parameters == run._operator("B", CPU).parameter_count
+    assert row.parameters != run._operator("A", CPU).parameter_count
+    assert (row.operator, row.made_from, row.cost) == ("B", run.digest("B"), Cost(1.5, 20, 300))
+    assert row.step_held_bytes == 4000
+    assert row.provenance["device"].startswith("cpu (")
+    assert calls == [(True, CPU)]
+
+
+def test_parts_of_a_profile_have_files_and_lines_of_their_own(tmp_path):
+    run = ProfileRun(two(), tmp_path)
+    assert run.stages() == [["A", "B"]]
+    assert [run.row_path(part) for part in "AB"] == [tmp_path / f"rows/{k}.json" for k in (0, 1)]
+    assert run.digest("A") != run.digest("B")
+    longer = two().model_copy(update={"points": 32})
+    assert ProfileRun(longer, tmp_path).digest("A") != run.digest("A")
+    assert run.progress_line("B", Row(step_seconds=0.012345)) == "B: 0.0123 s"

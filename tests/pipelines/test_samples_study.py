@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from pdegen.schema import SchemaError
-from pipelines.studies.samples import samples_study
+from pipelines.config.experiment import load_experiment
+from pipelines.studies.samples import label, parse_numbers, samples_study
 from tests.once import once
 from tests.pipelines.command import quietly
 from tests.pipelines.conftest import SMALL
@@ -115,3 +116,35 @@ def test_it_goes_on_where_it_was(made, monkeypatch):
 def test_an_impossible_study_is_refused(numbers, changes, message):
     with pytest.raises(SchemaError, match=message):
         study(*numbers, **changes)
+
+
+def test_a_study_is_a_benchmark_of_one_operator():
+    found, experiment = study(8, 40, None, seeds=3), load_experiment("burgers-stream-quick")
+    assert found.name == "burgers-stream-quick-samples"
+    assert found.summary == (f"{experiment.summary}: error against the number of training samples")
+    assert list(found.datasets) == ["8 samples", "40 samples", "unlimited samples"]
+    assert {d.experiment for d in found.datasets.values()} == {"burgers-stream-quick"}
+    assert list(found.operators) == [experiment.model.name]
+    assert found.operators[experiment.model.name].model.width == SMALL["model.width"]
+    assert (found.seeds, found.search, found.protocols) == (3, {}, ())
+
+
+def test_a_stream_has_the_overrides_of_the_recipe():
+    found = study(8, None).datasets
+    stream = found["unlimited samples"].overrides
+    assert stream["data.stream.recipe"] == "burgers-quick"
+    name = "data.overrides.problem.resolution"
+    assert stream[f"data.stream.{name.removeprefix('data.')}"] == stream[name] == 32
+    assert "data.samples" not in stream
+    assert found["8 samples"].overrides["data.samples"] == 8
+    assert not any(key.startswith("data.stream") for key in found["8 samples"].overrides)
+
+
+def test_numbers_are_words_or_positive():
+    assert parse_numbers(" 8, unlimited ,1024") == (8, None, 1024)
+    for text in ("0,8", "8,", "-8", "8,all", "8.5"):
+        with pytest.raises(SchemaError, match=f"numbers >= 1 or unlimited.*got '{text}'"):
+            parse_numbers(text)
+    assert (label(None), label(12), label(65536)) == (
+        "unlimited samples", "12 samples", "65,536 samples",
+    )  # fmt: skip
