@@ -34,7 +34,8 @@ def a_run(seed: int, seconds: float, published: bool = False, content: str = "c"
     experiment = SimpleNamespace(training=SimpleNamespace(seed=seed))
     return SimpleNamespace(
         history=history, published=published, scores=scores, trivial=trivial, checkpoint="best",
-        store=SimpleNamespace(metadata=metadata, url="s.zarr"), main=SimpleNamespace(epoch=7 + seed),
+        store=SimpleNamespace(metadata=metadata, url="s.zarr"),
+        main=SimpleNamespace(epoch=7 + seed),
         pairs=SimpleNamespace(domain=Box.periodic(16)), experiment=experiment,
     )  # fmt: skip
 
