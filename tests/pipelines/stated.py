@@ -15,6 +15,7 @@ MACHINE = re.compile(
     r"^(\| (?:Run|Software|Evaluated on|Data generated (?:by|on)) \|).*$|cpu \(.*\), threads \d+ \|"
 )
 COUNTS = {"epoch", "key", "n", "parameters", "passes", "points", "samples", "value"}
+WHOLE, TIMED, TIMES = r"^\d+(?= ±|$)", {"pays after"}, r"^.+"
 SLIDES = ("alt", "data-word", "data-start", "data-moving")
 
 
@@ -42,7 +43,7 @@ def _counted(lines: Iterable[str]) -> Iterator[str]:
             header = cells
         elif not COUNTS.intersection(header[:1]):
             cells[1:] = [
-                cell if name in COUNTS else re.sub(r"(?<![\w.-])\d+(?= ±|$)", "#", cell)
+                cell if name in COUNTS else re.sub(TIMES if name in TIMED else WHOLE, "#", cell)
                 for name, cell in zip(header[1:], cells[1:], strict=True)
             ]
             line = f"| {' | '.join(cells)} |"
