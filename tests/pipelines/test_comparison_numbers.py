@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -30,7 +31,8 @@ def a_run(seed: int, seconds: float, published: bool = False, content: str = "c"
     scores = SimpleNamespace(
         parameters=1234 + seed, training_seconds=90 * seconds, provenance=place
     )
-    trivial = {"mean": a_score((0.9, 0.8, 0.7, 0.95), 1.0)}
+    trivial = {"mean": a_score((0.9, 0.8, 0.7, 0.95), 1.0), "other": a_score(FIRST, 1.0)}
+    trivial["identity"] = replace(trivial["mean"], resolution=32)
     experiment = SimpleNamespace(training=SimpleNamespace(seed=seed))
     return SimpleNamespace(
         history=history, published=published, scores=scores, trivial=trivial, checkpoint="best",
@@ -159,3 +161,28 @@ def test_runs_that_differ_by_their_seed_alone_have_a_mean_and_a_deviation(compar
         "The runs differ only in their seed: the mean error is 3.88e-1, its standard deviation "
         f"over the seeds {100 * np.std([0.35, 0.425], ddof=1):.2f}e-2."
     )
+
+
+def test_runs_on_other_samples_are_named_and_not_compared(compared):
+    one, two = compared.variants
+    assert not any("evaluated on other" in line for line in report._score_section(compared).text)
+    section = report._score_section(Comparison((one, replace(two, comparable=False))))
+    assert section.text[-1] == (
+        "both: evaluated on other samples, variables or grids than deep. These scores are of "
+        "another problem, so nothing is compared sample by sample."
+    )
+    (table,) = section.tables
+    assert [row[0] for row in table.rows] == [
+        "deep", "both", "mean of the training targets, data of deep",
+    ]  # fmt: skip
+
+
+def test_a_single_sample_has_no_interval():
+    assert report._within(0.1, 0.3) == "1.00e-1 … 3.00e-1"
+    assert report._within(-float("inf"), float("inf")) == "—"
+
+
+def test_seeds_are_told_where_a_variant_has_several(compared):
+    alone = replace(compared.variants[0], name="alone")
+    (table,) = report._difference_section(Comparison((compared.variants[0], alone))).tables
+    assert [row[0] for row in table.rows] == ["model.depth"]

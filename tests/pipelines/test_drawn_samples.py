@@ -269,6 +269,7 @@ def test_frames_have_their_times_and_one_bar():
     assert [one[0].split("\n")[-1] for one in found[:5]] == [
         f"t = {truth.times[time]:g}" for time in shown
     ]
+    assert not any("t =" in one[0] for one in found[5:])
     bars = [one[4] is not None for one in found]
     assert bars == [False, False, False, False, True] * 3
 
@@ -326,6 +327,7 @@ def test_a_power_spectrum_is_that_of_one_time_and_all_components():
     ]  # fmt: skip
     assert legend_of(figure) == ["truth u", "prediction p", "error p − u"]
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("wave number |k|", "power in the shell")
+    assert [list(line.get_xdata()) for line in axes.lines] == [[1, 2, 3]] * 3
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
 
 

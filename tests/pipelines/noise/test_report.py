@@ -11,7 +11,7 @@ from scipy import stats
 
 from pdegen.sampling.noise_kinds import KINDS
 from pipelines.reports.noise_setting import noise_section
-from pipelines.reports.noise_table import UNEXPLAINED, Results
+from pipelines.reports.noise_table import UNEXPLAINED, Results, _spread
 from pipelines.reports.wording import significant
 from pipelines.studies.noise_cells import CONSTANT, Cell
 from pipelines.studies.row import Row
@@ -63,8 +63,15 @@ def test_the_interval_of_a_mean_is_students():
     found = results({MEAN: [Row(errors=[*errors, np.nan])]}, 4)
     assert found.half(MEAN, 0) == pytest.approx(half)
     assert found.printed(MEAN, 0) == f"0.123 ± {half:.3f}"
-    for of in ([0.1], [0.1, np.inf, 0.2], [0.1, np.nan]):
+    for of in ([0.1], [0.1, np.inf, 0.2], [0.1, np.nan], [0.1, 0.1 + 1e-9]):
         assert results({MEAN: [Row(errors=of)]}, len(of)).half(MEAN, 0) == 0
+
+
+def test_the_spread_over_the_seeds_is_that_of_the_first_samples():
+    seeds = [Row(errors=[0.1, 0.3, 0.9]), Row(errors=[0.2, 0.4, 0.5])]
+    assert _spread(seeds, 2) == significant(np.std([0.2, 0.3], ddof=1))
+    assert _spread(seeds, 3) == significant(np.std([1.3 / 3, 1.1 / 3], ddof=1))
+    assert _spread(seeds[:1], 2) == ""
 
 
 def test_differences_are_those_of_pairs():
@@ -96,6 +103,8 @@ def test_failed_inversions_are_named_with_their_weight_and_its_place(weight, pla
     assert far.failure(MEAN, 0) == ""
     near = Row(errors=[0.1] * 2, scores={"misfit": [0.9 * UNEXPLAINED] * 2}, weight=weight)
     assert results({MEAN: [constant], TV: [near]}, 2).failure_table() is None
+    edge = Row(errors=[0.1] * 2, scores={"misfit": [UNEXPLAINED] * 2}, weight=weight)
+    assert results({MEAN: [constant], TV: [edge]}, 2).failure(TV, 0) == "misfit 3"
     # a model does not know the data
     model = results({MEAN: [constant], MODEL: [Row(errors=[0.1] * 2, scores=scores)]}, 2)
     assert model.failure(MODEL, 0) == ""
