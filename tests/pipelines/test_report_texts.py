@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.stated import agrees, said
+from tests.pipelines.report_text import check_text, report_text
 from tests.pipelines.test_samples_study import made  # noqa: F401
 
 TEXTS = Path(__file__).parent / "report_texts"
@@ -18,16 +18,16 @@ TEXTS = Path(__file__).parent / "report_texts"
 @pytest.mark.parametrize("kind", ["finished", "published", "darcy", "inverse"])
 def test_reports_of_runs_say_all_that_is_known_of_them(kind, request):
     run, _ = request.getfixturevalue(kind)
-    agrees(TEXTS / f"{kind}.txt", said(run))
+    check_text(TEXTS / f"{kind}.txt", report_text(run))
 
 
 def test_a_comparison_says_what_differs(three):
-    agrees(TEXTS / "three.txt", said(three))
+    check_text(TEXTS / "three.txt", report_text(three))
 
 
 def test_a_benchmark_says_what_each_operator_gave_and_cost(benchmarked):
-    agrees(TEXTS / "benchmarked.txt", said(benchmarked.folder))
+    check_text(TEXTS / "benchmarked.txt", report_text(benchmarked.folder))
 
 
 def test_a_samples_study_says_what_each_number_gave(made):  # noqa: F811
-    agrees(TEXTS / "samples.txt", said(made / "study"))
+    check_text(TEXTS / "samples.txt", report_text(made / "study"))

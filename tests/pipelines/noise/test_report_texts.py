@@ -13,13 +13,13 @@ from pipelines.reports.noise_report import write_noise_report
 from tests.pipelines.noise.conftest import CPU
 from tests.pipelines.noise.test_operators import a_study as a_study_of_operators
 from tests.pipelines.noise.test_study_of_a_flow import DATA
-from tests.pipelines.stated import agrees, said
+from tests.pipelines.report_text import check_text, report_text
 
 TEXTS = Path(__file__).parent / "report_texts"
 
 
 def test_a_study_with_all_methods_says_how_each_did(finished):
-    agrees(TEXTS / "all-methods.txt", said(finished.folder))
+    check_text(TEXTS / "all-methods.txt", report_text(finished.folder))
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def test_a_study_of_operators_compares_them_at_each_level(flows, tmp_path):
     study = a_study_of_operators(flows, tmp_path / "s")
     study.run(CPU)
     write_noise_report(study, CPU)
-    agrees(TEXTS / "operators.txt", said(study.folder))
+    check_text(TEXTS / "operators.txt", report_text(study.folder))
 
 
 def test_a_study_of_noisy_targets_says_what_was_trained_on_them(flows, tmp_path):
@@ -45,4 +45,4 @@ def test_a_study_of_noisy_targets_says_what_was_trained_on_them(flows, tmp_path)
     )
     study.run(CPU)
     write_noise_report(study, CPU)
-    agrees(TEXTS / "targets.txt", said(study.folder))
+    check_text(TEXTS / "targets.txt", report_text(study.folder))

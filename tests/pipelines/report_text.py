@@ -19,7 +19,7 @@ WHOLE, TIMED, TIMES = r"^\d+(?= ±|$)", {"pays after"}, r"^.+"
 SLIDES = ("alt", "data-word", "data-start", "data-moving")
 
 
-def said(folder: Path) -> str:
+def report_text(folder: Path) -> str:
     """The Markdown of a report, the texts of its pictures, and the labels of its slides."""
     lines = (folder / "report.md").read_text("utf-8").splitlines()
     declared = re.compile(r" {4}(?!#|pdegen)")
@@ -57,8 +57,8 @@ def words_of(svg: str) -> list[str]:
     return [text for text in texts if re.search(r"[^\W\de]|e(?!−?\d)", text)]
 
 
-def agrees(file: Path, text: str) -> None:
-    """A file has this text; with UPDATE_TEXTS=1 it is written anew."""
+def check_text(file: Path, text: str) -> None:
+    """Compare a text with a file. With UPDATE_TEXTS=1 the file is written anew."""
     if "UPDATE_TEXTS" in os.environ:
         file.parent.mkdir(exist_ok=True)
         file.write_text(f"{text}\n", "utf-8")
