@@ -34,7 +34,7 @@ PROBE = (
     "[h.add({n}) or print(t, file=f) or f.close() for o in [__import__('os')] "
     "for t in [o.environ.get('PYTEST_CURRENT_TEST', '')] for h in [__import__('sys').__dict__"
     ".setdefault('_hits_' + t, set())] if t and {n} not in h "
-    "for f in [open({folder!r} + '/{n}', 'a')]]"
+    "for f in [__import__('io').open({folder!r} + '/{n}', 'a')]]"
 )
 
 

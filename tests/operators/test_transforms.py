@@ -416,3 +416,7 @@ def test_a_predictor_takes_the_mean_in_physical_units_and_in_evaluation_alone():
             check_mean(*points)
     with pytest.raises(ValueError, match=r"points symmetric in \(0, 1\)"):
         averaged(a, square(PeriodicGrid(9).x))
+    check_mean(x, None)
+    for points in ((x, square(PeriodicGrid(9).x)), (square(PeriodicGrid(9).x), x)):
+        with pytest.raises(ValueError, match=r"points symmetric in \(0, 1\)"):
+            check_mean(*points)

@@ -150,6 +150,16 @@ def test_silence_ends_the_worker(own_worker):
         own_worker.ask(GOOD, 0.2)
 
 
+def test_silence_of_a_rank_ends_all(dolfinx):
+    started = client.Worker(dolfinx, ranks=2)
+    started.ask(GOOD, 60.0)
+    ranks = children(started.pid)
+    for rank in ranks:
+        os.kill(rank, signal.SIGSTOP)
+    started._expire()  # mpirun continues its ranks before it ends them: one may still answer
+    assert gone([started.pid, *ranks])
+
+
 def test_what_compilers_print_is_no_reply(own_worker):
     """Descriptor 1 goes where errors go."""
     own_worker.ask(GOOD, 60.0)

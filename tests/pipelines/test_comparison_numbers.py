@@ -163,6 +163,14 @@ def test_runs_that_differ_by_their_seed_alone_have_a_mean_and_a_deviation(compar
     )
 
 
+def test_runs_on_other_samples_are_not_drawn_sample_by_sample(compared):
+    one, two = compared.variants
+    with_two = report._error_section(compared)
+    assert [p.name for p in with_two.pictures] == ["error-distributions", "sample-by-sample"]
+    alone = report._error_section(Comparison((one, replace(two, comparable=False))))
+    assert [p.name for p in alone.pictures] == ["error-distributions"]
+
+
 def test_runs_on_other_samples_are_named_and_not_compared(compared):
     one, two = compared.variants
     assert not any("evaluated on other" in line for line in report._score_section(compared).text)

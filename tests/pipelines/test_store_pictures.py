@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -130,6 +131,23 @@ def test_few_panels_are_wrapped_and_samples_have_columns():
     found = panels(pictures._panels([a, u], ["sample 3", "sample 4"], "title", None))
     assert [one[0] for one in found] == ["sample 3", "sample 4", "", "", "", ""]
     np.testing.assert_array_equal(found[5][2], u.values[1, ..., 1])
+
+
+def test_channels_have_scales_of_their_own():
+    a, u = functions("a", (5, 4)), functions("u", (5, 4), ("p", "q"))
+    u = replace(u, values=u.values * np.array([1.0, 100.0]))
+    found = panels(pictures._panels([a, u], ["sample 3"], "title", None))
+    for channel, one in enumerate(found[1:]):
+        assert one[3] == (u.values[..., channel].min(), u.values[..., channel].max())
+
+
+def test_the_title_has_the_constants_of_a_variable():
+    attributes = {"viscosity": 0.01, "modes": 12, "kind": "two-phase"}
+    store = SimpleNamespace(
+        raw_attributes={"title": "Flow"}, raw_attributes_of={"u": attributes, "a": {}}.get
+    )
+    assert pictures._title(store, "u") == "Flow\nviscosity = 0.01, modes = 12"
+    assert pictures._title(store, "a") == "Flow\n"
 
 
 def test_noise_levels_share_the_scale_of_their_variable():

@@ -202,6 +202,18 @@ def test_views_that_are_whole_are_read(tmp_path, dtype):
 
 
 @pytest.mark.usefixtures("forked")
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0), (2, 0, 1), (0, 2, 1)])
+def test_tensors_of_three_axes_are_read_in_c_and_fortran_order_alone(tmp_path, order):
+    a = random(3, 4, 5)
+    file = tensors(tmp_path / "p.pt", {"p": torch.from_numpy(a).permute(order)})
+    if order in ((0, 1, 2), (2, 1, 0)):
+        read = open_file(file, tmp_path).array("p").values()
+        np.testing.assert_array_equal(read, a.transpose(order))
+    else:
+        refused(file, match="p of shape .* is a view of other numbers")
+
+
+@pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize("content", [[torch.zeros(3)], {"p": 3, "q": "text"}, {"p": {}}, {}])
 def test_what_is_no_dictionary_of_tensors_is_refused(tmp_path, content):
     refused(tensors(tmp_path / "p.pt", content), match="p.pt")

@@ -11,7 +11,7 @@ import sys
 import numpy as np
 import pytest
 
-from pdegen.formats import huggingface, sandbox
+from pdegen.formats import huggingface, parquet, sandbox
 from pdegen.formats.arrays import FormatError
 from pdegen.formats.exporting import export
 from pdegen.formats.importing import import_files
@@ -215,6 +215,17 @@ def test_a_reader_refuses_rows_of_other_shapes(tmp_path, columns, said):
     with pytest.raises(FormatError, match=said) as caught:
         sandbox.open_file(tmp_path / "p.parquet", "parquet", tmp_path)
     assert "\n" not in str(caught.value)
+
+
+def test_a_reader_unpacks_what_is_requested(finished, tmp_path):
+    folder = export(finished.url, "huggingface", tmp_path / "hub")
+    (table,) = (folder / "data").glob("train-*.parquet")
+    start, stop = finished.metadata.splits["train"]
+    for name in finished.variables:
+        request = sandbox.Request(str(table), str(tmp_path), "parquet", names=[name])
+        contents = parquet.read(request)
+        assert {k for k, array in contents.arrays.items() if array.location} == {name}
+        same_bits(contents.arrays[name].values(), finished.values(name, range(start, stop)))
 
 
 def test_the_card_has_a_header_and_says_what_the_data_are(finished, tmp_path):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import random as chance
 import re
 import shutil
 import zipfile
+import zlib
 
 import h5py
 import numpy as np
@@ -137,6 +139,8 @@ def described(folder, change):
         (lambda said: said["attributes"].update(variables=["nothing"]), "damaged"),
         (lambda said: said["attributes"].update(recipe="x"), "damaged"),
         (lambda said: said.update(more=1), "more"),
+        (lambda said: said.update(files={"../x": "0" * 64}), "the file '../x'"),
+        (lambda said: said.update(files={"x.parquet": "0" * 63}), "the file 'x.parquet'"),
         (lambda said: said.clear(), ""),
     ],
 )  # fmt: skip
@@ -260,6 +264,17 @@ def test_chunks_that_were_never_written_are_refused(tmp_path, options):
 
 
 @pytest.mark.usefixtures("forked")
+@pytest.mark.parametrize(("rows", "relation"), [(3, "more"), (1, "less")])
+def test_chunks_of_another_size_than_they_claim_are_refused(tmp_path, rows, relation):
+    with h5py.File(tmp_path / "p.h5", "w") as content:
+        content["p"] = random(6, 8)
+        dataset = content.create_dataset("q", (6, 8), "f8", chunks=(2, 8), compression="gzip")
+        dataset[...] = 1
+        dataset.id.write_direct_chunk((2, 0), zlib.compress(bytes(rows * 64)))
+    refused(tmp_path / "p.h5", match=f"q: a chunk unpacks to {relation} than 128 bytes")
+
+
+@pytest.mark.usefixtures("forked")
 def test_compressed_variables_of_matlab_have_their_checksum(tmp_path):
     file = tmp_path / "p.mat"
     scipy.io.savemat(file, PAIR, do_compression=True)
@@ -321,6 +336,24 @@ def test_a_damaged_npz_file_is_refused(tmp_path, change, match):
 def test_objects_in_an_npz_file_are_not_unpickled(tmp_path):
     np.savez(tmp_path / "p.npz", p=random(6, 8), q=np.array([{}], dtype=object))
     refused(tmp_path / "p.npz", match="q is of type object")
+
+
+@pytest.mark.parametrize("option", [
+    {"input": "a"}, {"target": "u"}, {"grid": "cell"}, {"splits": {"train": 2}},
+    {"samples": "last"}, {"times": "last"}, {"input_axes": ("sample", "x")},
+    {"target_axes": ("sample", "x")}, {"boundary": 0.0},
+], ids=lambda option: next(iter(option)))  # fmt: skip
+def test_an_export_is_imported_without_options(exported, mixed, tmp_path, option):
+    refusal = outcome(exported("npy"), tmp_path, mixed, ImportOptions(**option))
+    assert refusal
+    assert "was exported by pdegen: it is imported without options" in refusal
+
+
+def test_every_option_of_an_import_is_refused_for_an_export():
+    (marked,) = (m for m in test_an_export_is_imported_without_options.pytestmark
+                 if m.name == "parametrize")  # fmt: skip
+    tried = {name for option in marked.args[1] for name in option}
+    assert tried == {field.name for field in dataclasses.fields(ImportOptions)}
 
 
 @pytest.mark.usefixtures("forked")
