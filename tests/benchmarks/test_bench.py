@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +140,7 @@ def test_a_history_grows(tmp_path: Path) -> None:
     assert [line["figures"]["value"] for line in lines] == [1, 2]
     last = lines[-1]
     assert last["settings"] == {"device": "cpu"}
-    assert last["versions"]["torch"] == torch.__version__
+    assert last["versions"]["torch"] == version("torch")
     assert last["machine"]["processor"]
     assert last["machine"]["cores"] > 0
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", last["date"])
