@@ -22,7 +22,7 @@ from pdegen.formats import sandbox
 from pdegen.formats.array_digests import Digest
 from pdegen.formats.arrays import KEY, MARK, SMALL_BYTES, Array, Contents, FormatError, printable
 from pdegen.formats.npy import npy
-from pdegen.formats.plan import Field, Plan, View, check_digest
+from pdegen.formats.plan import FieldPlan, Plan, View, check_digest
 from pdegen.schema import SchemaError, Strict
 from pdegen.store.arrays import Json
 from pdegen.store.card import CARD
@@ -57,8 +57,8 @@ class _StoreAttributes(Strict):
     """The attributes of the exported store that an import needs."""
 
     variables: list[str]
-    splits: dict[str, Annotated[list[int], pydantic.Field(min_length=2, max_length=2)]]
-    skipped: list[int] = pydantic.Field(default_factory=list)
+    splits: dict[str, Annotated[list[int], pydantic.FieldPlan(min_length=2, max_length=2)]]
+    skipped: list[int] = pydantic.FieldPlan(default_factory=list)
 
 
 class ExportMetadata(Strict):
@@ -75,7 +75,7 @@ class ExportMetadata(Strict):
     format: Literal["pdegen export 2"]
     arrays: dict[str, ExportedArray]
     attributes: Json
-    files: dict[str, str] = pydantic.Field(default_factory=dict)
+    files: dict[str, str] = pydantic.FieldPlan(default_factory=dict)
 
     @property
     def tables(self) -> list[str]:
@@ -302,7 +302,9 @@ def _plan(metadata: ExportMetadata, contents: Contents) -> Plan:
         equation=attributes["equation"],
         source="exported by pdegen",
         fields=tuple(
-            Field(name, _views(contents, name, array), array.attributes, array.dtype, array.sha256)
+            FieldPlan(
+                name, _views(contents, name, array), array.attributes, array.dtype, array.sha256
+            )
             for name, array in variables
         ),
         coordinates=tuple(

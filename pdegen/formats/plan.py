@@ -129,7 +129,7 @@ def _position(axis: str) -> int:
 
 
 @dataclass(frozen=True)
-class Field:
+class FieldPlan:
     """A variable to import. Each file has one array of its values, and the samples of all files are
     joined. Raises FormatError if the arrays have different dtypes, axes or lengths."""
 
@@ -227,7 +227,7 @@ class Plan:
     title: str
     equation: str
     source: str  # source of the facts on the files
-    fields: tuple[Field, ...]  # the variables
+    fields: tuple[FieldPlan, ...]  # the variables
     coordinates: tuple[Coordinate, ...]  # the coordinates, with the numbers of the samples
     # first and one past the last sample of each split; no sample is in two
     splits: Mapping[str, tuple[int, int]]

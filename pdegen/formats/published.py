@@ -11,7 +11,7 @@ import numpy as np
 from pdegen.domains import NAMES, Domain
 from pdegen.formats.arrays import Contents, FormatError
 from pdegen.formats.import_options import ImportOptions
-from pdegen.formats.plan import Field, Plan, View, box, numbers, split_sizes
+from pdegen.formats.plan import FieldPlan, Plan, View, box, numbers, split_sizes
 from pdegen.store.arrays import Json
 from pdegen.store.format import Physics
 from pdegen.store.variables import positions, times
@@ -133,7 +133,7 @@ def plan(
                 "have different points, times or parameters: they cannot be joined"
             )
     fields = tuple(
-        Field(
+        FieldPlan(
             entry.name,
             tuple(d.entries[i].view(file) for d, file in zip(datasets, files, strict=True)),
             _attributes(entry, first),
@@ -183,7 +183,7 @@ def _attributes(entry: FileEntry, dataset: Published) -> Json:
 
 
 def _splits(
-    dataset: Published, field: Field, import_options: ImportOptions
+    dataset: Published, field: FieldPlan, import_options: ImportOptions
 ) -> dict[str, tuple[int, int]]:
     if import_options.splits is not None:
         return split_sizes(import_options.splits, field.samples)

@@ -8,7 +8,7 @@ import numpy as np
 
 from pdegen.formats.arrays import Array, Contents, FormatError
 from pdegen.formats.import_options import ImportOptions
-from pdegen.formats.plan import AXES, SPACE, Field, Plan, View, box, numbers, split_sizes
+from pdegen.formats.plan import AXES, SPACE, FieldPlan, Plan, View, box, numbers, split_sizes
 from pdegen.store.format import Physics
 from pdegen.store.variables import positions, times
 
@@ -48,7 +48,7 @@ def described_plan(files: Sequence[Contents], options: ImportOptions) -> Plan:
             raise FormatError(f"{inputs[0].where} {inputs[0].shape} has a single time")
         frames = ((0, 1), (1, count))
     a, u = (
-        Field(
+        FieldPlan(
             name,
             tuple(View(array, axes[i], frames[i]) for array in arrays),
             {"long_name": f"{arrays[0].name} of {files[0].path.name}", "role": role, "units": "1"},

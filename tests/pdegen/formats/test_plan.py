@@ -11,7 +11,7 @@ from pdegen.formats.arrays import Array, FormatError
 from pdegen.formats.import_options import ImportOptions
 from pdegen.formats.importing import ImportJob, _summary
 from pdegen.formats.opening import ImportedFile
-from pdegen.formats.plan import Field, Plan, View, box, numbers, split_sizes
+from pdegen.formats.plan import FieldPlan, Plan, View, box, numbers, split_sizes
 from pdegen.formats.unrecognised import described_plan
 from pdegen.store.arrays import Json
 from pdegen.store.reading import Store
@@ -82,9 +82,9 @@ def test_names_that_do_not_fit_an_array_are_refused(array, shape, axes, message)
 PARTS = [random(n, 3, seed=n) for n in (4, 2, 5)]
 
 
-def joined(array, **changes: object) -> Field:
+def joined(array, **changes: object) -> FieldPlan:
     views = tuple(View(array(values), ("sample", "x")) for values in PARTS)
-    return Field("u", views, **{"attributes": {"units": "m"}} | changes)
+    return FieldPlan("u", views, **{"attributes": {"units": "m"}} | changes)
 
 
 @pytest.mark.parametrize(("start", "stop"), [(0, 11), (1, 3), (3, 5), (3, 9), (6, 8), (4, 6)])
@@ -119,7 +119,7 @@ def test_every_sample_is_compared_with_the_digest(array, monkeypatch, change, bl
 )  # fmt: skip
 def test_types_of_files_are_stored_without_rounding(array, type_in_file, stored):
     values = array(np.arange(6).reshape(2, 3).astype(type_in_file))
-    field = Field("u", (View(values, ("sample", "channel")),), {"units": "m"})
+    field = FieldPlan("u", (View(values, ("sample", "channel")),), {"units": "m"})
     variable = field.variable
     assert (variable.name, variable.dims, variable.shape) == ("u", ("channel",), (3,))
     assert variable.dtype == stored
@@ -133,15 +133,15 @@ def test_types_of_files_are_stored_without_rounding(array, type_in_file, stored)
 def test_types_that_floats_do_not_hold_are_refused_unless_a_type_is_given(array, type_in_file):
     view = View(array(np.zeros((2, 3), type_in_file)), ("sample", "x"))
     with pytest.raises(FormatError, match=f"p is of type {type_in_file}, which floats do not hold"):
-        Field("u", (view,), {})
-    assert Field("u", (view,), {}, type_in_file).variable.dtype == type_in_file
+        FieldPlan("u", (view,), {})
+    assert FieldPlan("u", (view,), {}, type_in_file).variable.dtype == type_in_file
 
 
 # plans
 
 
 def plan(array, **changes: object) -> Plan:
-    a, u = (Field(name, (View(array(random(5, 3)), ("sample", "x")),), {}) for name in "au")
+    a, u = (FieldPlan(name, (View(array(random(5, 3)), ("sample", "x")),), {}) for name in "au")
     said = {
         "name": "n", "title": "t", "equation": "e", "source": "s", "fields": (a, u),
         "coordinates": (numbers(5),), "splits": {"train": (0, 3), "test": (3, 5)},
@@ -151,7 +151,7 @@ def plan(array, **changes: object) -> Plan:
 
 def test_variables_of_different_numbers_of_samples_are_refused(array):
     fields = tuple(
-        Field(name, (View(array(random(n, 3)), ("sample", "x")),), {})
+        FieldPlan(name, (View(array(random(n, 3)), ("sample", "x")),), {})
         for name, n in (("a", 5), ("u", 4))
     )
     message = "the variables have different numbers of samples: a has 5, u has 4"
@@ -299,7 +299,7 @@ def job(array, folder, **changes: object) -> ImportJob:
 
 def test_the_attribute_of_an_import_lists_files_variables_and_what_was_left_out(array, tmp_path):
     view = View(array(VALUES.astype("f4")), AXES, (1, 4), 1)
-    field = Field("u", (view,), {})
+    field = FieldPlan("u", (view,), {})
     splits = {"train": (0, 5)}
     files = [replace(contents(tmp_path, {"p": random(2), "r": random(2)}), unreadable={"b": "is"})]
     sources = [ImportedFile(tmp_path / f"{name}.npz", n, name * 64, 5)
