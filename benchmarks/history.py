@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from operators.training.files import read, write
 from pdegen import software
+from pdegen.ownership import read, write
 from pdegen.software import commit, processor
 
 RESULTS = Path(__file__).parent / "results"

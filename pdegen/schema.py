@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
+import reprlib
 import stat
-from collections.abc import Collection, Iterator, Mapping
+import tomllib
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from copy import deepcopy
 from functools import cache
 from pathlib import Path
@@ -13,9 +16,105 @@ from typing import Annotated, Any, ClassVar, Self, cast, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from pdegen import toml
-from pdegen.errors import message_of
-from pdegen.words import NAME_BYTES, brief, is_name, near
+from pdegen.ownership import message_of
+
+# Parsing of untrusted TOML. A text that would need too much time or memory is refused and not
+# parsed.
+
+
+MOST_BYTES = 2**18  # largest size of a declaration; shipped ones have at most a thirtieth of it
+_PARTS = 32  # largest number of parts of a dotted key; the time to parse grows with its square
+_DEPTH = 32  # deepest nesting of arrays and tables
+_LETTERS = 400  # longest number or bare key
+# atomic groups (?>...), because possessive ones, (...)*+, end too early before Python 3.11.5
+_TOKEN = re.compile(
+    r"""
+      (?P<word> "{3}(?>(?:[^"\\]+|\\.|"{1,2}(?!"))*)"{3,5} | '{3}(?>(?:[^']+|'{1,2}(?!'))*)'{3,5}
+              | "(?>(?:[^"\\\n]+|\\.)*)"? | '[^'\n]*+'? )
+    | (?P<bare> [^\s"'\#\[\]{},.=]++ )
+    | \#[^\n]*+
+    | (?P<sign> [\[\]{}.] )
+    | (?P<end> [,=\n] )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+
+class TomlError(ValueError):
+    """A text is not TOML. The message has one line."""
+
+
+class LimitError(TomlError):
+    """A text exceeds a limit of this module."""
+
+
+def parsed(text: str) -> dict[str, Any]:
+    """Parse a TOML text. Raises TomlError if it is not TOML, and LimitError if it exceeds a
+    limit."""
+    _check(text)
+    try:
+        return tomllib.loads(text)
+    except ValueError as error:
+        raise TomlError(f"it is not valid TOML: {error}") from None
+
+
+def _check(text: str) -> None:
+    """Raise LimitError if a text exceeds a limit."""
+    if len(text) > MOST_BYTES:
+        raise LimitError(f"it has more than {MOST_BYTES:,} bytes, the most that are read")
+    depth = parts = 0
+    joined = False  # whether the last token was a dot
+    for token in _TOKEN.finditer(text):
+        kind, word = token.lastgroup, token[0]
+        if kind == "bare" and len(word) > _LETTERS:
+            raise LimitError(
+                f"it has a number or a key of {len(word):,} letters: at most {_LETTERS} are read"
+            )
+        if kind in ("bare", "word"):
+            parts = parts + 1 if joined else 1
+        joined = word == "."
+        depth += (word in ("[", "{")) - (word in ("]", "}"))
+        if parts > _PARTS:
+            raise LimitError(f"it has a key of more than {_PARTS} parts, the most that are read")
+        if depth > _DEPTH:
+            raise LimitError(
+                f"it has arrays or tables nested more than {_DEPTH} deep, the most that is read"
+            )
+
+
+# Words of error messages: shortened values, allowed names, and hints about unknown words.
+
+
+NAME_BYTES = 200  # largest size of a name, which becomes part of file names
+_NAME = re.compile(r"\w[\w .,+=-]*")
+_brief = reprlib.Repr()
+_brief.maxlevel, _brief.maxstring, _brief.maxlong, _brief.maxother = 3, 100, 60, 100
+
+
+def is_name(text: str) -> bool:
+    """Whether a string can be part of a path or command without a special meaning there."""
+    return bool(_NAME.fullmatch(text)) and len(text.encode()) <= NAME_BYTES
+
+
+def brief(value: object) -> str:
+    """The `repr` of a value, shortened in the middle if it is long."""
+    return _brief.repr(value)
+
+
+def near(word: str, known: list[str], lists: str = "") -> str:
+    """A hint about an unknown word: similar words, all known words, or the command that lists them.
+
+    >>> near("fnoo", ["fno", "pit"]), near("xyz", ["fno", "pit"])
+    ('did you mean fno?', 'known: fno, pit')
+    >>> near("xyz", ["fno", "pit"], lists="pdegen operators")
+    'see pdegen operators'
+    """
+    close = difflib.get_close_matches(word, known, n=3, cutoff=0.5)
+    if close:
+        return f"did you mean {' or '.join(close)}?"
+    separator = "; " if any("," in name for name in known) else ", "
+    return f"see {lists}" if lists else f"known: {separator.join(known)}"
+
 
 LARGEST = 2**32  # largest count of anything
 
@@ -177,20 +276,20 @@ class Strict(BaseModel):
 
 def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file. Raises SchemaError if it cannot be read, is not TOML, or exceeds the limits
-    of `pdegen.toml`."""
+    of `pdegen.schema`."""
     try:
         mode = path.stat().st_mode
         if not stat.S_ISREG(mode):  # reading a pipe would block
             kind = "a folder" if stat.S_ISDIR(mode) else "not a file"
             raise SchemaError(f"cannot read {path}: it is {kind}")
         with path.open("rb") as file:
-            data = file.read(toml.MOST_BYTES + 1)
-        content = toml.parsed(data.decode("utf-8"))
+            data = file.read(MOST_BYTES + 1)
+        content = parsed(data.decode("utf-8"))
     except OSError as error:
         raise SchemaError(f"cannot read {message_of(error)}") from None
     except UnicodeDecodeError as error:
         raise SchemaError(f"{path}: byte {error.start} is not UTF-8, as TOML requires") from None
-    except toml.TomlError as error:
+    except TomlError as error:
         raise SchemaError(f"{path}: {error}") from None
     except ValueError as error:
         if isinstance(error, SchemaError):
@@ -388,3 +487,89 @@ def _without_tags(
             continue
         path.append(part)
     return ".".join(path), tag, models
+
+
+# Overrides of declarations: dotted keys or tables, in Python and as KEY=VALUE on the command
+# line.
+
+
+SELECTING = ("equation", "kind", "law", "method", "name")  # keys that select a variant of a table
+
+
+def parse_overrides(texts: Iterable[str]) -> dict[str, Any]:
+    """Parse texts ["a.b=value", ...] into overrides {"a.b": value, ...}.
+
+    A table sets its keys, as `flattened`. Keys that select a variant come first, then presets. They
+    remove other keys of their table, which may thus be given in any order. The last of several
+    texts of a key counts.
+
+    Raises SchemaError if a text is not KEY=VALUE.
+
+    >>> parse_overrides(["model={width=32}", "model.name=fno", "seed=1", "seed=2"])
+    {'model.name': 'fno', 'model.width': 32, 'seed': 2}
+    """
+    overrides = _last(item for text in texts for item in _leaves_overrides(*parse_override(text)))
+    return dict(sorted(overrides.items(), key=_order))
+
+
+def flattened(overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Replace each table of overrides by its dotted keys. A table thus changes the keys that it
+    has, and no others; an empty table stays, and changes nothing.
+
+    Overrides keep their order. Within a table, keys that select a variant come first. The last of
+    several values of a key counts.
+
+    >>> flattened({"model": {"width": 32, "name": "fno"}, "training": {"loss": {"name": "h1"}}})
+    {'model.name': 'fno', 'model.width': 32, 'training.loss.name': 'h1'}
+    """
+    return _last(
+        item
+        for key, value in overrides.items()
+        for item in sorted(_leaves_overrides(key, value), key=_order)
+    )
+
+
+def _leaves_overrides(key: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """The dotted keys of a table with their values; of another value, the key itself."""
+    if not isinstance(value, Mapping) or not value:
+        yield key, value
+        return
+    for inner, content in cast("Mapping[str, Any]", value).items():
+        yield from _leaves_overrides(f"{key}.{inner}", content)
+
+
+def _last(items: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """The last value of each key. The order decides between a key and its abbreviation."""
+    overrides = dict[str, Any]()
+    for key, value in items:
+        overrides.pop(key, None)
+        overrides[key] = value
+    return overrides
+
+
+def _order(override: tuple[str, Any]) -> tuple[int, int]:
+    """Sort key of an override: keys that remove other keys come first."""
+    *tables, last = override[0].split(".")
+    if last in SELECTING:
+        return 0, len(tables)
+    return (1, 0) if last == "preset" else (2, 0)
+
+
+def parse_override(text: str) -> tuple[str, Any]:
+    """Parse KEY=VALUE, where VALUE is a TOML value. A bare word is a string.
+
+    >>> parse_override("problem.viscosity=0.01")
+    ('problem.viscosity', 0.01)
+    """
+    key, separator, value = text.partition("=")
+    if not separator or not key:
+        raise SchemaError(f"an override is KEY=VALUE, got {brief(text)}")
+    try:
+        content = parsed(f"value = {value}")
+    except LimitError as error:
+        raise SchemaError(f"{brief(key)}: {error}") from None
+    except TomlError:
+        return key, value
+    if content.keys() != {"value"}:
+        raise SchemaError(f"an override is one KEY=VALUE, got {brief(text)}")
+    return key, content["value"]

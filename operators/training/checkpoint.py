@@ -29,9 +29,9 @@ from operators.data.trajectories import task_from
 from operators.plugins import fault_of_class, recorded_file, recorded_files
 from operators.registry import OPERATORS
 from operators.trained import trained_folder, trained_models
-from operators.training.files import FileError, read, read_json, write
 from operators.transforms import Extent, Normalizer, Predictor
 from pdegen.domains import Box, DomainError, from_attributes
+from pdegen.ownership import FileError, read, read_json, write
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"  # files of a model folder
 MODEL_FORMAT = "pdegen model 1"

@@ -28,7 +28,6 @@ from operators.training.checkpoint import (
     saving_state,
 )
 from operators.training.evaluate import errors_of, scores
-from operators.training.files import DamagedError, Writer, read_lines, write_lines
 from operators.training.identity import MADE_FROM, check_made_from, training_key
 from operators.training.memory import is_out_of_memory, keep_memory
 from operators.training.ranks import ALONE, Ranks
@@ -36,6 +35,7 @@ from operators.training.settings import Settings
 from operators.training.soap import SOAP
 from operators.training.step import AS_WRITTEN, Acceleration, Step
 from operators.transforms import Predictor
+from pdegen.ownership import DamagedError, Writer, read_lines, write_lines
 
 
 class TrainingError(ArithmeticError):

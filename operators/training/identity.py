@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from operators.plugins import digests_of
-from operators.training.files import DamagedError
+from pdegen.ownership import DamagedError
 
 MADE_FROM = "made_from"
 # entries of run.json and of the headers of checkpoints that determine a training

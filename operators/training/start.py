@@ -11,7 +11,7 @@ from torch import Tensor
 
 from operators.base import Operator
 from operators.training.checkpoint import CheckpointError, check_checkpoint
-from operators.training.files import FileError, read
+from pdegen.ownership import FileError, read
 
 _OF_CHECKPOINTS = ("operator.", "input.", "target.")  # names of tensors begin with one of these
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from pdegen.errors import check_room
 from pdegen.formats import writers
 from pdegen.formats.array_digests import Digest
 from pdegen.formats.arrays import KEY, Contents, FormatError
@@ -30,7 +29,7 @@ from pdegen.formats.opening import open_file, unpacked
 from pdegen.formats.replacing import check_replaceable, replacing
 from pdegen.formats.writers import ArraySpec, Sink
 from pdegen.generation.generate import Progress
-from pdegen.ownership import MANIFEST, enclosing_store, is_url, note_all, start_manifest
+from pdegen.ownership import MANIFEST, check_room, enclosing_store, is_url, note_all, start_manifest
 from pdegen.schema import near
 from pdegen.store.checking import Fault
 from pdegen.store.reading import Store, open_sealed

@@ -10,8 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pdegen.formats.arrays import FormatError
-from pdegen.ownership import foreign_files
-from pdegen.store.disk import exchanged, flush_folder
+from pdegen.ownership import exchanged, flush_folder, foreign_files
 
 _NEW, _OLD, _SCRATCH = "new", "old", "new.arrays"  # names in the hidden folder
 

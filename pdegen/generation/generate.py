@@ -13,14 +13,13 @@ from typing import Any
 import numpy as np
 
 from pdegen.equations.base import SampleError
-from pdegen.errors import check_room
 from pdegen.generation import existing
 from pdegen.generation.engines import check, pool
 from pdegen.generation.job import Job, RecipeJob
 from pdegen.generation.log import logged
 from pdegen.generation.pools import Pool
 from pdegen.numerics.errors import WorkerError
-from pdegen.ownership import enclosing_store
+from pdegen.ownership import check_room, enclosing_store
 from pdegen.recipe import Recipe
 from pdegen.store import lock
 from pdegen.store.arrays import Json

@@ -23,7 +23,7 @@ from fsspec.implementations.local import (  # pyright: ignore[reportMissingTypeS
     LocalFileSystem,
 )
 
-from pdegen.store import disk
+from pdegen import ownership
 from pdegen.store.opened import Opened, OpenFile, RemoteObject
 from pdegen.store.retries import as_os_errors, retried
 
@@ -140,7 +140,7 @@ class Objects:
         with as_os_errors(path):
             if self.is_local:
                 _check_regular(path)
-                data = disk.read(path, at_most)
+                data = ownership.read_disk(path, at_most)
             elif at_most is None:
                 data = filesystem.cat_file(path)
             else:
@@ -182,7 +182,7 @@ class Objects:
         it is a symbolic link, because such a link may lead out of the store."""
         path = self._path(key)
         if self.is_local:
-            disk.check_folders(self.root, path)
+            ownership.check_folders(self.root, path)
         return path
 
     def links(self) -> list[str]:
@@ -213,11 +213,11 @@ class Objects:
             if check is not None:
                 self._checked(key, data, check)
             return
-        with disk.finished(path, data) as partial:
+        with ownership.finished(path, data) as partial:
             if check is not None:
-                disk.put(partial, path, check)
+                ownership.put(partial, path, check)
             else:
-                disk.clear(path)
+                ownership.clear(path)
                 os.replace(partial, path)
 
     def write_all(
@@ -255,15 +255,15 @@ class Objects:
                         raise
                     raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path) from error
             return
-        with disk.finished(path, data) as partial:
-            disk.clear(path)
-            disk.put_new(partial, path)
+        with ownership.finished(path, data) as partial:
+            ownership.clear(path)
+            ownership.put_new(partial, path)
 
     def clear(self, key: str) -> None:
         """Remove an empty folder at a key where an object is to be written. Raises OSError if the
         folder contains files."""
         if self.is_local:
-            disk.clear(self._writable_path(key))
+            ownership.clear(self._writable_path(key))
 
     def check_conditional(self) -> None:
         """Test that the server refuses to create an object that already exists.
@@ -273,7 +273,7 @@ class Objects:
         """
         if self.is_local:
             return
-        key = f"{uuid.uuid4().hex}{disk.PARTIAL}"
+        key = f"{uuid.uuid4().hex}{ownership.PARTIAL_DISK}"
         try:
             with suppress(FileExistsError):  # a retry after a lost answer finds this object
                 self.create(key, b"first")
@@ -321,7 +321,7 @@ class Objects:
             except FileNotFoundError:
                 return
             if self.is_local:
-                disk.flush_folder(os.path.dirname(path))
+                ownership.flush_folder(os.path.dirname(path))
 
     @retried
     def remove_all(self, key: str = "", check: Callable[[], None] | None = None) -> None:
@@ -341,7 +341,7 @@ class Objects:
             if check is None:
                 self._location[0].rm(path, recursive=True)
                 return
-        aside = disk.beside(path)
+        aside = ownership.beside(path)
         os.rename(path, aside)
         try:
             check()
@@ -372,14 +372,14 @@ class Objects:
                     with suppress(FileNotFoundError):  # its writer runs and has renamed it
                         os.remove(os.path.join(folder, name))
                 if partial or aside:
-                    disk.flush_folder(folder)
+                    ownership.flush_folder(folder)
 
     def flush(self, key: str = "") -> None:
         """Flush the folders below a key to the disk, so that removals and renames survive a power
         loss."""
         if self.is_local:
             for folder, _, _ in os.walk(self._path(key)):
-                disk.flush_folder(folder)
+                ownership.flush_folder(folder)
 
 
 def _check_regular(path: str) -> None:

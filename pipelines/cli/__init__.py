@@ -15,7 +15,7 @@ import errno
 import sys
 import traceback
 
-from pdegen.errors import message_of
+from pdegen.ownership import message_of
 from pdegen.plugins import error_in_plugin
 from pipelines.cli import (  # noqa: F401 (they add commands)
     benchmarks,

@@ -17,8 +17,7 @@ from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 import typer
 
-from pdegen.overrides import parse_overrides
-from pdegen.schema import SchemaError
+from pdegen.schema import SchemaError, parse_overrides
 from pdegen.version import __version__
 from pipelines.cli import completion
 from pipelines.cli.terminal import note, redraw, say

@@ -6,8 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from pdegen.overrides import parse_override
-from pdegen.schema import SchemaError
+from pdegen.schema import SchemaError, parse_override
 from pipelines.cli.common import Overwrite, Plugin, Resume, SkipFailed, TakeOver, Workers, command
 from pipelines.cli.stores import SKIP, check_options, keep_shards, shown_shards, stem
 from pipelines.cli.terminal import note, say

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pdegen.errors import NoRoomError, message_of
+from pdegen.ownership import NoRoomError, message_of
 from pdegen.schema import SchemaError
 from pipelines.cli import completion
 from pipelines.cli.common import (

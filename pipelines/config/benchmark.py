@@ -10,8 +10,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from pdegen.overrides import flattened
-from pdegen.schema import Count, Name, Positive, SchemaError, is_name, near
+from pdegen.schema import Count, Name, Positive, SchemaError, flattened, is_name, near
 from pipelines.config.data import merged
 from pipelines.config.entries import (
     FIGURES,

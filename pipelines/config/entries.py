@@ -7,8 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from pdegen.overrides import flattened
-from pdegen.schema import Count, Name, Positive, Strict
+from pdegen.schema import Count, Name, Positive, Strict, flattened
 from pipelines.config.experiment import Experiment, load_experiment
 from pipelines.config.models import ModelSpec
 from pipelines.config.training import Protocol

@@ -10,8 +10,7 @@ from pydantic import Field, model_validator
 from operators.data import Map, Task
 from operators.norms import has_one_spacing
 from pdegen.domains import Box, Domain
-from pdegen.overrides import flattened
-from pdegen.schema import Count, Name, SchemaError, Strict, is_name
+from pdegen.schema import Count, Name, SchemaError, Strict, flattened, is_name
 from pdegen.store.reading import open_sealed
 from pipelines.config.choices import LossTable, OptimizerTable, ScheduleTable
 from pipelines.config.data import Data, alternatives
@@ -264,7 +263,7 @@ class Experiment(Strict):
         """This experiment with new values of some keys such as "training.epochs".
 
         Keys below `data.overrides`, `data.stream.overrides` and `data.stream.coarse` are keys of
-        the recipes. A table stands for its dotted keys (`pdegen.overrides.flattened`). Keys of a
+        the recipes. A table stands for its dotted keys (`pdegen.schema.flattened`). Keys of a
         table that the experiment does not have add it: `data.stream.recipe` adds a stream,
         `task.kind` a task, and `noise.level` noise.
 

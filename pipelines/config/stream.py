@@ -7,9 +7,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from pdegen.overrides import flattened
 from pdegen.recipe import Recipe, load_recipe
-from pdegen.schema import Count, SchemaError, Strict
+from pdegen.schema import Count, SchemaError, Strict, flattened
 
 _TABLE = "data.stream"
 CANDIDATES = 8  # for each drawn sample, by default

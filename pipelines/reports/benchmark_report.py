@@ -15,8 +15,8 @@ import torch
 
 from operators.data import Samples
 from operators.norms import remarks, rising
-from operators.training.files import write
 from operators.transforms import Predictor
+from pdegen.ownership import write
 from pdegen.store.reading import open_sealed
 from pipelines.config.benchmark import Case
 from pipelines.config.experiment import Experiment, without

@@ -8,7 +8,7 @@ from statistics import mean, median, stdev
 import numpy as np
 
 from operators.norms import defined, over_defined, remarks
-from operators.training.files import write_json
+from pdegen.ownership import write_json
 from pdegen.store.arrays import Json
 from pipelines.reports import charts, samples
 from pipelines.reports.document import Report, Section, Table

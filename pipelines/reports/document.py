@@ -19,9 +19,8 @@ import jinja2
 from latex2mathml.converter import Converter
 from markupsafe import Markup
 
-from operators.training.files import write
 from pdegen.markdown import escaped, visible
-from pdegen.ownership import is_ours
+from pdegen.ownership import is_ours, write
 from pipelines.config.shipped import slug
 from pipelines.reports import latex, palette
 from pipelines.reports.wording import Number

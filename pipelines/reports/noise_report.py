@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from operators.training.files import write
+from pdegen.ownership import write
 from pdegen.store.reading import open_sealed
 from pipelines.reports.document import Report, Section
 from pipelines.reports.noise_captions import captions

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from operators.training.files import write
+from pdegen.ownership import write
 from pdegen.store.croissant import citation
 from pdegen.store.reading import open_sealed
 from pipelines.config.entries import Profile, StepCost

@@ -22,9 +22,9 @@ from operators.training.checkpoint import (
     load_checkpoint,
 )
 from operators.training.evaluate import errors_of, scores
-from operators.training.files import FileError, write_json
 from operators.training.identity import MADE_FROM, check_made_from, training_key
 from operators.transforms import Predictor
+from pdegen.ownership import FileError, write_json
 from pdegen.software import platform_facts, processor, versions
 from pdegen.store.arrays import Json
 from pdegen.store.reading import open_sealed

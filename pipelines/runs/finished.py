@@ -18,10 +18,10 @@ from operators.data.variables import names_of
 from operators.registry import build_operator
 from operators.training.checkpoint import load_checkpoint
 from operators.training.evaluate import errors_of, predictions
-from operators.training.files import DamagedError, FileError, read_json
 from operators.training.fit import Epoch, read_history
 from operators.training.identity import ForeignError, check_made_from, training_key
 from operators.transforms import Predictor
+from pdegen.ownership import DamagedError, FileError, read_json
 from pdegen.plugins import loaded_plugins
 from pdegen.schema import SchemaError
 from pdegen.store.arrays import Json

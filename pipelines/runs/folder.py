@@ -7,23 +7,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from operators.training.files import (
-    DamagedError,
-    FileError,
-    check_file,
-    make_folder,
-    read_json,
-    write_json,
-)
 from pdegen.ownership import (
     LOCK,
     MANIFEST,
     PARTIAL,
+    DamagedError,
+    FileError,
+    check_file,
     enclosing_store,
     foreign_files,
     is_url,
+    make_folder,
+    read_json,
     remove,
     start_manifest,
+    write_json,
 )
 
 _DECLARATIONS = {f"{word}.json" for word in ("run", "benchmark", "study", "profile", "comparison")}

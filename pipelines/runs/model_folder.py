@@ -17,12 +17,11 @@ from operators.training.checkpoint import (
     checkpoint_file,
     model_file,
 )
-from operators.training.files import read, read_json, write, write_json
 from pdegen.formats.export_metadata import file_digest
 from pdegen.formats.hugging_card import yaml
 from pdegen.formats.replacing import check_replaceable, replacing
 from pdegen.markdown import block, code, escaped, visible
-from pdegen.ownership import start_manifest
+from pdegen.ownership import read, read_json, start_manifest, write, write_json
 from pdegen.store.checking import Fault
 from pipelines.runs.finished import Result, read_result
 from pipelines.runs.folder import RunError, check_folder

@@ -6,9 +6,8 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from pdegen.overrides import parse_override, parse_overrides
 from pdegen.plugins import loaded_plugins
-from pdegen.schema import SchemaError
+from pdegen.schema import SchemaError, parse_override, parse_overrides
 from pdegen.store.reading import Store
 from pipelines.config.experiment import Experiment, load_experiment
 from pipelines.config.shipped import names

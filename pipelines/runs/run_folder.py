@@ -6,13 +6,23 @@ from typing import Any
 
 from operators.plugins import digests_of, recorded_files
 from operators.training.checkpoint import CheckpointError, check_checkpoint
-from operators.training.files import BusyError, DamagedError, locked, read_json, write, write_json
 from operators.training.fit import Epoch, read_history
 from operators.training.identity import check_made_from, key_of, training_key
 from operators.training.settings import Settings
 from operators.transforms import Predictor
-from pdegen.errors import check_room
-from pdegen.ownership import LOCK, PARTIAL, is_ours, remove
+from pdegen.ownership import (
+    LOCK,
+    PARTIAL,
+    BusyError,
+    DamagedError,
+    check_room,
+    is_ours,
+    locked,
+    read_json,
+    remove,
+    write,
+    write_json,
+)
 from pdegen.schema import SchemaError
 from pdegen.store.arrays import Json
 from pdegen.store.reading import open_sealed

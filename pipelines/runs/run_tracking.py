@@ -8,9 +8,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from operators.training.files import read_json, write_json
 from operators.training.fit import Epoch, Stopped, read_history
 from operators.training.identity import MADE_FROM, check_made_from, training_key
+from pdegen.ownership import read_json, write_json
 from pipelines.tracking.following import Following
 from pipelines.tracking.tensorboard import FOLDER, event_files
 from pipelines.tracking.tracker import TABLE, TrackedRun, Tracker, rows_of, write_table

@@ -10,14 +10,13 @@ import torch
 from operators.base import Operator
 from operators.data import Samples
 from operators.training.checkpoint import CheckpointError, check_checkpoint
-from operators.training.files import BusyError, locked
 from operators.training.fit import Epoch, fit
 from operators.training.ranks import ALONE, Ranks
 from operators.training.settings import Settings
 from operators.training.start import StartError, start_from
 from operators.training.step import Acceleration
 from operators.transforms import Extent, Predictor
-from pdegen.ownership import note_part, remove
+from pdegen.ownership import BusyError, locked, note_part, remove
 from pdegen.schema import SchemaError
 from pdegen.store.reading import open_sealed
 from pipelines.config.experiment import Experiment

@@ -14,9 +14,9 @@ from pydantic import ValidationError
 
 from operators.norms import over_defined
 from operators.training.evaluate import predictions
-from operators.training.files import DamagedError, read_json, write_json
 from operators.training.fit import Epoch, TrainingError
 from operators.training.step import AS_WRITTEN, Acceleration
+from pdegen.ownership import DamagedError, read_json, write_json
 from pdegen.schema import SchemaError
 from pipelines.config.benchmark import Benchmark, Case
 from pipelines.config.shipped import slug

@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import mean
 
 from operators.norms import over_defined
-from operators.training.files import DamagedError, read_json
+from pdegen.ownership import DamagedError, read_json
 from pipelines.config.benchmark import Benchmark, Case
 from pipelines.runs.finished import read_result
 from pipelines.runs.folder import RunError

@@ -1,6 +1,6 @@
 """Finished tables that get further rows or columns."""
 
-from operators.training.files import DamagedError, read_json
+from pdegen.ownership import DamagedError, read_json
 from pdegen.store.arrays import MetadataError
 from pdegen.store.reading import StoreError, open_sealed
 from pipelines.config.benchmark import Benchmark

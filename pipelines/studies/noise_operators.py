@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from operators.training.files import DamagedError, read_json
-from pdegen.overrides import flattened
-from pdegen.schema import SchemaError
+from pdegen.ownership import DamagedError, read_json
+from pdegen.schema import SchemaError, flattened
 from pipelines.config.experiment import Experiment
 from pipelines.config.models import parse_model
 

@@ -17,7 +17,10 @@ from operators.data import Samples
 from operators.registry import build_operator
 from operators.training.checkpoint import load_checkpoint
 from operators.training.evaluate import predictions
-from operators.training.files import (
+from operators.training.fit import Epoch, Stopped
+from operators.training.identity import ForeignError
+from operators.transforms import Predictor
+from pdegen.ownership import (
     BusyError,
     DamagedError,
     FileError,
@@ -27,9 +30,6 @@ from operators.training.files import (
     write,
     write_json,
 )
-from operators.training.fit import Epoch, Stopped
-from operators.training.identity import ForeignError
-from operators.transforms import Predictor
 from pdegen.store.reading import open_sealed
 from pipelines.config.experiment import Experiment
 from pipelines.runs.folder import RunError, check_folder

@@ -4,8 +4,7 @@ samples."""
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pdegen.overrides import flattened
-from pdegen.schema import SchemaError
+from pdegen.schema import SchemaError, flattened
 from pipelines.config.benchmark import Benchmark
 from pipelines.config.entries import Dataset, Entry
 from pipelines.config.experiment import Experiment, load_experiment

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from operators.training.files import write
 from operators.training.fit import Epoch
+from pdegen.ownership import write
 
 MetricRow = tuple[int, Mapping[str, float]]  # epoch, counted from 1, and values by name
 METRICS = tuple(field.name for field in fields(Epoch) if field.name != "epoch")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from operators.training.files import (
+from pdegen.ownership import (
     DamagedError,
     FileError,
     read,

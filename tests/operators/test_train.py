@@ -25,11 +25,11 @@ from operators.training.checkpoint import (
     saving_checkpoint,
 )
 from operators.training.evaluate import predictions, scores
-from operators.training.files import DamagedError, read_lines, write_lines
 from operators.training.fit import Stopped, TrainingError, _write_history, fit, read_history
 from operators.training.settings import Settings
 from operators.training.soap import SOAP
 from operators.transforms import Normalizer, Predictor
+from pdegen.ownership import DamagedError, read_lines, write_lines
 
 
 def build(words=None):

@@ -99,7 +99,7 @@ def test_what_float32_cannot_hold_is_an_error_of_the_sample(
 LARGE = """
 import resource, sys
 from pdegen.recipe import load_recipe
-from pdegen.overrides import parse_overrides
+from pdegen.schema import parse_overrides
 from pdegen.schema import SchemaError
 load_recipe("ns-quick")  # what it imports is no memory of a problem
 pages = int(open("/proc/self/statm").read().split()[0])

@@ -5,8 +5,7 @@ import re
 import pytest
 
 from pdegen.generation.recipe_arrays import layout
-from pdegen.headline import HeadlineError, headline, keys_of
-from pdegen.recipe import load_recipe
+from pdegen.recipe import HeadlineError, headline, keys_of, load_recipe
 from pdegen.schema import SchemaError
 from pdegen.shipped import recipe_names
 

@@ -6,7 +6,6 @@ import pytest
 from pdegen.checks.check import StoreChecks
 from pdegen.checks.family import ScalarsCheck
 from pdegen.equations.base import Problem, SampleError
-from pdegen.overrides import parse_overrides
 from pdegen.recipe import load_recipe
 from pdegen.sampling.scalars import (
     LogUniform,
@@ -16,7 +15,7 @@ from pdegen.sampling.scalars import (
     variable_names,
     with_numbers,
 )
-from pdegen.schema import SchemaError
+from pdegen.schema import SchemaError, parse_overrides
 from tests.pdegen.test_checks import findings
 
 UNIFORM = Uniform(law="uniform", low=0.5, high=2.0)

@@ -3,8 +3,7 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import Field, model_validator
 
-from pdegen.overrides import parse_override
-from pdegen.schema import Count, Positive, SchemaError, Strict
+from pdegen.schema import Count, Positive, SchemaError, Strict, parse_override
 
 
 class Steel(Strict):

@@ -4,9 +4,7 @@ import tomllib
 
 import pytest
 
-from pdegen.overrides import parse_override
-from pdegen.schema import SchemaError, read_toml
-from pdegen.toml import LimitError, TomlError, parsed
+from pdegen.schema import LimitError, SchemaError, TomlError, parse_override, parsed, read_toml
 
 MONSTERS = {  # each takes seconds, gigabytes or the stack where it is parsed
     "nested 20,000 deep": ("a = " + "[" * 20_000 + "]" * 20_000, "nested more than 32 deep"),

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from operators.training.files import read_json, write_json
 from operators.training.fit import Stopped, TrainingError, read_history
 from pdegen.generation.generate import generate
+from pdegen.ownership import read_json, write_json
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
 from pipelines.config.benchmark import Benchmark, Case, load_benchmark

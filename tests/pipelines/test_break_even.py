@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from operators.data import Samples
-from operators.training.files import read_json, read_lines, write_json, write_lines
 from pdegen.domains import Box, Cloud
 from pdegen.generation.generate import generate
+from pdegen.ownership import read_json, read_lines, write_json, write_lines
 from pdegen.recipe import load_recipe
 from pipelines.config.benchmark import Benchmark
 from pipelines.reports.benchmark_report import write_benchmark_report

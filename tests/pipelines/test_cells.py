@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from operators.training.files import locked
 from operators.training.fit import Stopped
+from pdegen.ownership import locked
 from pipelines.studies.benchmark import BenchmarkRun
 from pipelines.studies.runner import Execution
 from tests.pipelines.command import quietly

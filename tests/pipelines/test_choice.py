@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from operators.training.files import write_json
 from operators.training.fit import TrainingError
+from pdegen.ownership import write_json
 from pipelines.config.benchmark import Case
 from pipelines.studies import choice
 from pipelines.studies.benchmark import BenchmarkRun

@@ -21,8 +21,7 @@ from operators.registry import (
 )
 from operators.training.optimizers import Adam, MuonAndAdamW
 from operators.training.schedules import Cosine, OneCycle
-from pdegen.overrides import parse_overrides
-from pdegen.schema import SchemaError, known_keys
+from pdegen.schema import SchemaError, known_keys, parse_overrides
 from pipelines.config.experiment import Experiment, load_experiment
 from pipelines.config.keys import keys_of
 from pipelines.config.shipped import names

@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from operators.registry import OPERATORS
-from operators.training.files import read_json
+from pdegen.ownership import read_json
 from pdegen.plugins import load_plugin
 from pdegen.schema import SchemaError
 from pipelines.config.benchmark import load_benchmark

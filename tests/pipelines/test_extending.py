@@ -2,7 +2,7 @@
 
 import pytest
 
-from operators.training.files import read_json
+from pdegen.ownership import read_json
 from pdegen.schema import SchemaError, read_toml
 from pipelines.config.benchmark import load_benchmark
 from pipelines.config.entries import Profile

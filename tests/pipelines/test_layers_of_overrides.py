@@ -8,9 +8,8 @@ from typing import get_args
 
 import pytest
 
-from pdegen.overrides import SELECTING, parse_override, parse_overrides
 from pdegen.recipe import Recipe, load_recipe
-from pdegen.schema import SchemaError, models_in
+from pdegen.schema import SELECTING, SchemaError, models_in, parse_override, parse_overrides
 from pipelines.config.benchmark import Benchmark, Case, load_benchmark
 from pipelines.config.experiment import Experiment, load_experiment
 from pipelines.config.shipped import names

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from operators import CheckpointError, load_model
-from operators.training.files import read_json, write_json
 from operators.training.fit import Stopped
 from pdegen import plugins
+from pdegen.ownership import read_json, write_json
 from pipelines.config.experiment import load_experiment
 from pipelines.runs.folder import RunError
 from pipelines.runs.plugins import plugins_of

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 import torch
 
-from operators.training.files import read_json, write_json
-from pdegen.overrides import parse_overrides
+from pdegen.ownership import read_json, write_json
+from pdegen.schema import parse_overrides
 from pdegen.software import processor
 from pdegen.store.reading import Store, open_sealed
 from pipelines.config.experiment import load_experiment

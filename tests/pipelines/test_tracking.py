@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from operators.training import fit as fitting
-from operators.training.files import read_json
 from operators.training.fit import read_history
+from pdegen.ownership import read_json
 from pipelines.config.experiment import load_experiment
 from pipelines.runs import training as runs
 from pipelines.runs.run_tracking import track_results
