@@ -26,7 +26,7 @@ from operators.models.galerkin import GalerkinTransformer
 from pdegen.generation import generate as generating
 from pdegen.generation.generate import generate
 from pdegen.recipe import load_recipe
-from pdegen.store.shards import verified_shards
+from pdegen.store.reading import verified_shards
 
 _unsound = generating._unsound
 

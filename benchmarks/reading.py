@@ -31,9 +31,7 @@ from operators.data import Samples, open_pairs
 from operators.training.memory import keep_memory
 from pdegen.generation.recipe_arrays import layout
 from pdegen.recipe import Recipe, load_recipe
-from pdegen.store.chunks import decode, index_bytes, spans
-from pdegen.store.reading import Store
-from pdegen.store.shards import verified_shards
+from pdegen.store.reading import Store, decode, index_bytes, spans, verified_shards
 from pdegen.store.writing import encoded, lay_out, seal, write_shard
 
 CODECS = ("lz4", "zstd", "none")

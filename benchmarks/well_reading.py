@@ -35,8 +35,7 @@ from operators.data import Batch, Samples, open_pairs
 from operators.training.memory import keep_memory
 from pdegen.generation.generate import generate
 from pdegen.recipe import load_recipe
-from pdegen.store.reading import Store
-from pdegen.store.shards import verified_shards
+from pdegen.store.reading import Store, verified_shards
 
 BATCH = 8
 FIELDS_ALONE = {"return_grid": False, "boundary_return_type": None}

@@ -18,7 +18,7 @@ from pdegen.equations.registry import RegisteredProblem
 from pdegen.plugins import plugin_of
 from pdegen.schema import Count, Name, SchemaError, Strict, brief, flattened, near
 from pdegen.shipped import recipe_folder, recipe_names
-from pdegen.store.arrays import SAMPLES
+from pdegen.store.format import SAMPLES
 from pdegen.store.layout import check_sizes
 
 # Headlines of recipes. A headline is a template such as "ν = {viscosity}", filled with the values

@@ -32,10 +32,10 @@ MODULES = {  # and their tests
     "pdegen/sampling/gaussian.py": "tests/pdegen/test_random_fields.py "
     "tests/pdegen/test_square_field.py",
     "pdegen/sampling/streams.py": "tests/pdegen/test_philox.py",
-    "pdegen/store/splits.py": "tests/pdegen/test_splits.py",
+    "pdegen/store/format.py": "tests/pdegen/test_splits.py",
     "operators/norms.py": "tests/operators/test_norms.py tests/operators/test_quadrature.py",
     "operators/transforms.py": "tests/operators/test_transforms.py",
-    "pdegen/store/shards.py": "tests/operators/test_data.py tests/pdegen/test_shards.py",
+    "pdegen/store/reading.py": "tests/operators/test_data.py tests/pdegen/test_shards.py",
 }
 
 

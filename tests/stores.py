@@ -15,9 +15,8 @@ from zarr.storage import MemoryStore
 from pdegen.equations.base import SampleError
 from pdegen.generation.job import Job, RecipeJob
 from pdegen.generation.verify import verify
-from pdegen.store.digests import sha256, short_digest
-from pdegen.store.reading import Store, seal_in
-from pdegen.store.record import Record, Seal
+from pdegen.store.format import sha256, short_digest
+from pdegen.store.reading import Record, Seal, Store, seal_in
 
 
 def faults(store: Store | str) -> list[str]:

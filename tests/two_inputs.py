@@ -6,8 +6,7 @@ import numpy as np
 
 from pdegen.domains import PeriodicGrid
 from pdegen.generation.recipe_arrays import provenance
-from pdegen.store.layout import Layout
-from pdegen.store.variables import Coordinate, Variable
+from pdegen.store.layout import Coordinate, Layout, Variable
 from pdegen.store.writing import lay_out, seal, write_shard
 
 ROLES = {"u0": "input", "v": "input", "u": "target", "p": "target"}

@@ -15,7 +15,7 @@ from pdegen.inverse.classical import Forward
 from pdegen.sampling.gaussian import PeriodicGaussianField
 from pdegen.schema import Count, Positive
 from pdegen.store.format import Physics
-from pdegen.store.variables import Coordinate, Variable, function, times
+from pdegen.store.layout import Coordinate, Variable, function, times
 
 
 @equation

@@ -29,7 +29,7 @@ from pdegen.plugins import PluginFile, module_of, plugin_of
 from pdegen.schema import Count, SchemaError, Strict
 from pdegen.software import versions
 from pdegen.store.format import Physics
-from pdegen.store.variables import Coordinate, Variable
+from pdegen.store.layout import Coordinate, Variable
 
 # A block may fill the memory of a device: one task computes on it while others copy and write.
 _on_device = Lock()

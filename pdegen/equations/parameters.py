@@ -12,7 +12,7 @@ from pydantic import ValidationError, model_validator
 from pdegen.sampling.scalars import ScalarLaw, corners, laws_of, variable_names, with_numbers
 from pdegen.schema import SchemaError, Strict, explained
 from pdegen.store.format import ParameterLaw
-from pdegen.store.variables import Variable, scalar
+from pdegen.store.layout import Variable, scalar
 
 
 class WithLaws(Strict):

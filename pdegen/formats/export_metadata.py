@@ -24,11 +24,10 @@ from pdegen.formats.arrays import KEY, MARK, SMALL_BYTES, Array, Contents, Forma
 from pdegen.formats.npy import npy
 from pdegen.formats.plan import FieldPlan, Plan, View, check_digest
 from pdegen.schema import SchemaError, Strict
-from pdegen.store.arrays import Json
 from pdegen.store.card import CARD
-from pdegen.store.digests import sha256, with_digest, without_digest
+from pdegen.store.format import Json, sha256, with_digest, without_digest
+from pdegen.store.layout import Coordinate
 from pdegen.store.reading import Store
-from pdegen.store.variables import Coordinate
 
 FILE = "pdegen.json"  # file of the metadata in a folder of .npy or Parquet files
 PARQUET = ".parquet"

@@ -31,8 +31,8 @@ from pdegen.formats.writers import ArraySpec, Sink
 from pdegen.generation.generate import Progress
 from pdegen.ownership import MANIFEST, check_room, enclosing_store, is_url, note_all, start_manifest
 from pdegen.schema import near
-from pdegen.store.checking import Fault
 from pdegen.store.reading import Store, open_sealed
+from pdegen.store.writing import Fault
 
 _HUB = "huggingface"
 FORMATS = ("mat", "npy", "hdf5", "pt", _HUB)

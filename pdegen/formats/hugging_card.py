@@ -11,10 +11,8 @@ from typing import Any
 
 from pdegen.markdown import block, code, escaped
 from pdegen.store import card as cards
-from pdegen.store.arrays import Json
 from pdegen.store.card import CARD
-from pdegen.store.description import Description
-from pdegen.store.format import StoreMetadata
+from pdegen.store.format import Description, Json, StoreMetadata
 
 __all__ = ["CARD", "RecipeText", "card", "yaml"]
 

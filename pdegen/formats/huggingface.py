@@ -28,7 +28,7 @@ from pdegen.formats.export_metadata import (
 )
 from pdegen.formats.hugging_card import CARD, COORDINATES, RecipeText, card
 from pdegen.generation.generate import Progress
-from pdegen.store.arrays import Json
+from pdegen.store.format import Json
 from pdegen.store.reading import Store
 
 FILE_BYTES = 2**28  # size of a Parquet file, before compression

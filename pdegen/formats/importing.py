@@ -23,7 +23,7 @@ from pdegen.formats.unrecognised import described_plan
 from pdegen.generation.generate import Options, write
 from pdegen.generation.job import Job
 from pdegen.generation.recipe_arrays import provenance
-from pdegen.store.arrays import Json
+from pdegen.store.format import Json
 from pdegen.store.layout import Layout
 from pdegen.store.reading import Store
 

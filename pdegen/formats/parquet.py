@@ -19,7 +19,7 @@ import pyarrow.parquet
 
 from pdegen.formats.arrays import Array, Contents, FormatError, Location
 from pdegen.formats.sandbox import Request
-from pdegen.store.arrays import Json
+from pdegen.store.format import Json
 
 _compute: Any = importlib.import_module("pyarrow.compute")  # its functions have no types
 

@@ -13,11 +13,9 @@ from pdegen.domains import GRIDS, Box, Domain, Grid
 from pdegen.domains import NAMES as SPACE
 from pdegen.formats.array_digests import BLOCK, Digest
 from pdegen.formats.arrays import Array, FormatError
-from pdegen.store.arrays import LEADING, Json
-from pdegen.store.format import Physics
-from pdegen.store.splits import splits_fault
-from pdegen.store.variables import Coordinate, Variable
-from pdegen.store.variables import times as times
+from pdegen.store.format import LEADING, Json, Physics, splits_fault
+from pdegen.store.layout import Coordinate, Variable
+from pdegen.store.layout import times as times
 
 AXES = ("sample", "time", "channel", *SPACE)  # in the order of stores
 # type in the store of each type in a file, which holds all its numbers exactly

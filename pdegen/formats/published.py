@@ -12,9 +12,8 @@ from pdegen.domains import NAMES, Domain
 from pdegen.formats.arrays import Contents, FormatError
 from pdegen.formats.import_options import ImportOptions
 from pdegen.formats.plan import FieldPlan, Plan, View, box, numbers, split_sizes
-from pdegen.store.arrays import Json
-from pdegen.store.format import Physics
-from pdegen.store.variables import positions, times
+from pdegen.store.format import Json, Physics
+from pdegen.store.layout import positions, times
 
 
 @dataclass(frozen=True)

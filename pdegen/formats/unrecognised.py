@@ -10,7 +10,7 @@ from pdegen.formats.arrays import Array, Contents, FormatError
 from pdegen.formats.import_options import ImportOptions
 from pdegen.formats.plan import AXES, SPACE, FieldPlan, Plan, View, box, numbers, split_sizes
 from pdegen.store.format import Physics
-from pdegen.store.variables import positions, times
+from pdegen.store.layout import positions, times
 
 
 def described_plan(files: Sequence[Contents], options: ImportOptions) -> Plan:

@@ -19,11 +19,10 @@ from pdegen.generation.recipe_arrays import provenance
 from pdegen.sampling.noise import SensorNoise, pointwise_std
 from pdegen.sampling.noise_kinds import Noise
 from pdegen.schema import SchemaError, near
-from pdegen.store.checking import missing, summary_of
-from pdegen.store.layout import Layout
+from pdegen.store.layout import Coordinate, Layout, Variable
 from pdegen.store.objects import Objects
 from pdegen.store.reading import Store, StoreError, open_sealed
-from pdegen.store.variables import Coordinate, Variable
+from pdegen.store.writing import missing, summary_of
 
 # Part of every fingerprint: raised when a change of this code changes the noise.
 ALGORITHM_VERSION = 1

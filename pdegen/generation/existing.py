@@ -11,11 +11,10 @@ from contextlib import suppress
 
 from pdegen.store import lock
 from pdegen.store.card import CARD, CROISSANT
-from pdegen.store.checking import expects_key
 from pdegen.store.format import METADATA_BYTES, ROOT, UNFINISHED_ROOT
 from pdegen.store.objects import Objects, TooLargeError
-from pdegen.store.reading import Store, StoreError, UnfinishedLayoutError, seal_in
-from pdegen.store.record import Record, Seal
+from pdegen.store.reading import Record, Seal, Store, StoreError, UnfinishedLayoutError, seal_in
+from pdegen.store.writing import expects_key
 
 _RECORDS_AT_ONCE = 256  # records read at a time
 _LOG = re.compile(r"log/\d{8}T\d{12}Z\.json")

@@ -22,14 +22,19 @@ from pdegen.numerics.errors import WorkerError
 from pdegen.ownership import check_room, enclosing_store
 from pdegen.recipe import Recipe
 from pdegen.store import lock
-from pdegen.store.arrays import Json
-from pdegen.store.checking import altered, inspect, seal_faults, summary_faults
-from pdegen.store.format import ROOT
-from pdegen.store.objects import Objects
-from pdegen.store.reading import Store, StoreError, seal_in
-from pdegen.store.record import Record
-from pdegen.store.retries import retried_errors
-from pdegen.store.writing import encoded, layout_objects, seal, write_encoded
+from pdegen.store.format import ROOT, Json
+from pdegen.store.objects import Objects, retried_errors
+from pdegen.store.reading import Record, Store, StoreError, seal_in
+from pdegen.store.writing import (
+    altered,
+    encoded,
+    inspect,
+    layout_objects,
+    seal,
+    seal_faults,
+    summary_faults,
+    write_encoded,
+)
 
 _NOTES = 1000  # largest number of notes in a log
 _CHECKS = 1024  # largest number of tasks that check shards

@@ -16,8 +16,7 @@ from pdegen.generation.recipe_arrays import compute, layout, probe
 from pdegen.plugins import plugin_of
 from pdegen.recipe import Recipe, fingerprint_of
 from pdegen.schema import SchemaError
-from pdegen.store.arrays import Json
-from pdegen.store.format import job_of
+from pdegen.store.format import Json, job_of
 from pdegen.store.layout import Layout
 from pdegen.store.reading import Store
 

@@ -10,10 +10,8 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 
 from pdegen.software import platform_facts, versions
-from pdegen.store.arrays import Json
-from pdegen.store.format import METADATA_BYTES
-from pdegen.store.objects import Objects
-from pdegen.store.retries import retried_errors
+from pdegen.store.format import METADATA_BYTES, Json
+from pdegen.store.objects import Objects, retried_errors
 from pdegen.version import __version__
 
 _SHOWN = ("processor", "commit", "device", "dask")  # keys that `runs` shows

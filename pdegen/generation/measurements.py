@@ -14,7 +14,7 @@ from pdegen.equations.base import Problem, SampleError
 from pdegen.generation.pools import Pool
 from pdegen.numerics.errors import SolveError
 from pdegen.recipe import Recipe, recipe_folder
-from pdegen.store.arrays import Json
+from pdegen.store.format import Json
 
 _COMPARED = 4  # number of first samples whose labels are compared with those of interpolants
 TABLE = "label_errors.json"  # beside the recipes; `python -m benchmarks.label_errors` writes it

@@ -14,9 +14,8 @@ from pdegen.plugins import error_in_plugin, error_summary, path_of, plugin_of
 from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError
 from pdegen.software import versions
-from pdegen.store.arrays import Json
-from pdegen.store.layout import Layout
-from pdegen.store.variables import Coordinate, positions
+from pdegen.store.format import Json
+from pdegen.store.layout import Coordinate, Layout, positions
 from pdegen.version import __version__
 
 

@@ -14,13 +14,10 @@ from pdegen.generation.verify import Verification, checked_blocks, opened, verif
 from pdegen.schema import SchemaError
 from pdegen.store import lock
 from pdegen.store.card import CARD, CROISSANT, documents
-from pdegen.store.checking import fixed, fixed_keys, inspect, summary_of
-from pdegen.store.digests import sha256
-from pdegen.store.format import ROOT
+from pdegen.store.format import ROOT, sha256
 from pdegen.store.objects import Objects
-from pdegen.store.reading import Store, StoreError
-from pdegen.store.record import Record, Seal
-from pdegen.store.writing import closing_objects, encoded
+from pdegen.store.reading import Record, Seal, Store, StoreError
+from pdegen.store.writing import closing_objects, encoded, fixed, fixed_keys, inspect, summary_of
 
 RepairedObject = tuple[str, bytes]  # key and bytes of an object to write
 

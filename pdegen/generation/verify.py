@@ -13,13 +13,10 @@ from pdegen.equations.base import SampleError
 from pdegen.generation.existing import damage_of, unexpected_keys
 from pdegen.generation.job import RecipeJob
 from pdegen.schema import SchemaError
-from pdegen.store.arrays import Json, MetadataError
-from pdegen.store.checking import Fault, check_seal, fixed, inspect, seal_faults, summary_faults
-from pdegen.store.description import parse
-from pdegen.store.format import METADATA_BYTES, ROOT
+from pdegen.store.format import METADATA_BYTES, ROOT, Json, MetadataError, parse
 from pdegen.store.objects import Objects
-from pdegen.store.reading import Store, StoreError, finished, seal_in
-from pdegen.store.record import Record, Seal, sample_moments
+from pdegen.store.reading import Record, Seal, Store, StoreError, finished, sample_moments, seal_in
+from pdegen.store.writing import Fault, check_seal, fixed, inspect, seal_faults, summary_faults
 
 _LISTED = 1000  # largest number of faults of one kind that are listed
 # relative tolerance for samples that were solved on a PyTorch device or with other transforms

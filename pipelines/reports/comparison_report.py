@@ -9,7 +9,7 @@ import numpy as np
 
 from operators.norms import defined, over_defined, remarks
 from pdegen.ownership import write_json
-from pdegen.store.arrays import Json
+from pdegen.store.format import Json
 from pipelines.reports import charts, samples
 from pipelines.reports.document import Report, Section, Table
 from pipelines.reports.figures import picture

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pdegen.ownership import write
-from pdegen.store.croissant import citation
+from pdegen.store.card import citation
 from pdegen.store.reading import open_sealed
 from pipelines.config.entries import Profile, StepCost
 from pipelines.reports.document import Formula, Report, Section, Table, markdown

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from pdegen.equations.registry import problem_from_table
 from pdegen.schema import SchemaError, brief
-from pdegen.store.arrays import Json
+from pdegen.store.format import Json
 from pdegen.store.reading import open_sealed
 from pipelines.config.experiment import Experiment
 

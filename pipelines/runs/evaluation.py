@@ -26,7 +26,7 @@ from operators.training.identity import MADE_FROM, check_made_from, training_key
 from operators.transforms import Predictor
 from pdegen.ownership import FileError, write_json
 from pdegen.software import platform_facts, processor, versions
-from pdegen.store.arrays import Json
+from pdegen.store.format import Json
 from pdegen.store.reading import open_sealed
 from pipelines.config.experiment import Experiment
 from pipelines.runs.baselines import trivial

@@ -9,7 +9,7 @@ from pdegen.formats.arrays import FormatError
 from pdegen.formats.export_metadata import FILE
 from pdegen.generation.verify import Verification
 from pdegen.store.format import ROOT
-from pdegen.store.record import Seal
+from pdegen.store.reading import Seal
 
 _MODEL = ("config.json", "model.safetensors")
 

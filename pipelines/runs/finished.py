@@ -24,7 +24,7 @@ from operators.transforms import Predictor
 from pdegen.ownership import DamagedError, FileError, read_json
 from pdegen.plugins import loaded_plugins
 from pdegen.schema import SchemaError
-from pdegen.store.arrays import Json
+from pdegen.store.format import Json
 from pdegen.store.reading import Store, open_sealed
 from pipelines.config.experiment import Experiment
 from pipelines.config.physics import physics_of

@@ -22,7 +22,7 @@ from pdegen.formats.hugging_card import yaml
 from pdegen.formats.replacing import check_replaceable, replacing
 from pdegen.markdown import block, code, escaped, visible
 from pdegen.ownership import read, read_json, start_manifest, write, write_json
-from pdegen.store.checking import Fault
+from pdegen.store.writing import Fault
 from pipelines.runs.finished import Result, read_result
 from pipelines.runs.folder import RunError, check_folder
 from pipelines.runs.plugins import keep_plugins

@@ -31,7 +31,7 @@ from pdegen.formats.opening import open_file, unpacked
 from pdegen.formats.replacing import replacing
 from pdegen.ownership import is_url, note_all
 from pdegen.schema import SchemaError
-from pdegen.store.arrays import Json
+from pdegen.store.format import Json
 from pipelines.runs.data import Source
 from pipelines.runs.evaluation import check_beside, open_checkpoint, parse_recorded, provenance
 from pipelines.runs.folder import RunError, check_folder

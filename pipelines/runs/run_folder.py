@@ -24,7 +24,7 @@ from pdegen.ownership import (
     write_json,
 )
 from pdegen.schema import SchemaError
-from pdegen.store.arrays import Json
+from pdegen.store.format import Json
 from pdegen.store.reading import open_sealed
 from pipelines.config.experiment import Experiment
 from pipelines.runs.folder import (

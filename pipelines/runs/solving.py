@@ -23,7 +23,7 @@ from pdegen.equations.base import Problem
 from pdegen.numerics.one_thread import one_thread
 from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError
-from pdegen.store.variables import Variable
+from pdegen.store.layout import Variable
 
 APART = 2**32  # largest number of samples of a training
 _BLOCK = 8  # samples that a thread solves at a time; at least a batch

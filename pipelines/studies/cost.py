@@ -24,8 +24,8 @@ from operators.training.soap import SOAP
 from operators.training.step import Acceleration, Step
 from operators.transforms import Predictor
 from pdegen.domains import Box
-from pdegen.store.arrays import LEADING
-from pdegen.store.variables import Variable
+from pdegen.store.format import LEADING
+from pdegen.store.layout import Variable
 from pipelines.config.experiment import Experiment
 from pipelines.runs.checks import checked_operator
 

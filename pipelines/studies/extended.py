@@ -1,7 +1,7 @@
 """Finished tables that get further rows or columns."""
 
 from pdegen.ownership import DamagedError, read_json
-from pdegen.store.arrays import MetadataError
+from pdegen.store.format import MetadataError
 from pdegen.store.reading import StoreError, open_sealed
 from pipelines.config.benchmark import Benchmark
 from pipelines.studies.benchmark import HOLDING, BenchmarkRun

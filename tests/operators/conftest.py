@@ -80,7 +80,7 @@ def laid_out(tmp_path_factory):
 
     Where `a` is NaN, a sample was skipped.
     """
-    from pdegen.store.variables import Coordinate, Variable
+    from pdegen.store.layout import Coordinate, Variable
 
     def make(kind, axes, levels=None, **values):
         samples = len(values["a"])

@@ -10,7 +10,7 @@ import xarray as xr
 
 from operators.data import DataError, Samples, open_pairs
 from pdegen.domains import Box, CellGrid, Cloud, Curvilinear, Domain, NodalGrid, PeriodicGrid
-from pdegen.store.variables import (
+from pdegen.store.layout import (
     Variable,
     function,
     geometry,

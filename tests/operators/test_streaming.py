@@ -17,8 +17,8 @@ from operators.data import DataError, open_pairs, read_pairs
 from operators.data.variables import StoredVariable
 from operators.transforms import Normalizer
 from pdegen.domains import CellGrid
-from pdegen.store import shards
-from pdegen.store.opened import RemoteObject
+from pdegen.store import reading
+from pdegen.store.objects import RemoteObject
 from pdegen.store.reading import Store
 from tests.stores import resealed, with_attributes
 
@@ -329,13 +329,13 @@ def test_parts_of_an_object_that_are_read_at_once_have_a_bounded_size(
         assert torch.equal(pairs.a, whole.a)
         assert torch.equal(pairs.u, whole.u)
 
-    shards.verified_shards().clear()  # a new process compares shards with their records
+    reading.verified_shards().clear()  # a new process compares shards with their records
     try:
         if verified:
             read()
         monkeypatch.setattr(type(files), "cat_file", watched)
         monkeypatch.setattr(RemoteObject, "at_once", 700)
-        monkeypatch.setattr(shards, "WHOLE_BYTES", 700)
+        monkeypatch.setattr(reading, "WHOLE_BYTES", 700)
         read()
     finally:
         files.rm("/parts", recursive=True)

@@ -15,11 +15,8 @@ from pdegen.recipe import load_recipe
 from pdegen.sampling.noise import SensorNoise, pointwise_std
 from pdegen.sampling.noise_kinds import Noise
 from pdegen.schema import SchemaError
-from pdegen.store.checking import missing
-from pdegen.store.reading import Store, StoreError, open_sealed
-from pdegen.store.record import Record
-from pdegen.store.shards import Shards
-from pdegen.store.writing import seal, write_shard
+from pdegen.store.reading import Record, Shards, Store, StoreError, open_sealed
+from pdegen.store.writing import missing, seal, write_shard
 from tests.pdegen.conftest import SMALL
 from tests.stores import faults, interrupted, objects_of, unseal
 

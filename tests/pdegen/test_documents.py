@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pdegen.store.card import CARD, CROISSANT, card, documents
-from pdegen.store.croissant import CONTEXT, description
-from pdegen.store.description import parse
-from pdegen.store.labels import Labels
+from pdegen.store.card import CARD, CONTEXT, CROISSANT, card, description, documents
+from pdegen.store.format import Labels, parse
 
 FINGERPRINT, CONTENT = "f" * 64, "0123456789abcdef" * 4
 ATTRIBUTES = {

@@ -13,13 +13,10 @@ from pydantic import TypeAdapter
 
 from pdegen.generation.recipe_arrays import layout
 from pdegen.recipe import Recipe
-from pdegen.store.arrays import Array, ZarrArray
-from pdegen.store.checking import inspect
-from pdegen.store.chunks import encoded_shard
-from pdegen.store.format import ROOT
-from pdegen.store.record import sample_moments
-from pdegen.store.variables import Variable
-from pdegen.store.writing import lay_out, write_shard
+from pdegen.store.format import ROOT, Array, ZarrArray
+from pdegen.store.layout import Variable
+from pdegen.store.reading import encoded_shard, sample_moments
+from pdegen.store.writing import inspect, lay_out, write_shard
 from tests.stores import contents, in_memory
 
 SAMPLES, SHARD = 44, 16  # the last shard is not full, and its last chunk neither

@@ -22,8 +22,7 @@ from pdegen.store import lock
 from pdegen.store.format import UNFINISHED_ROOT
 from pdegen.store.lock import LockedError
 from pdegen.store.objects import Objects
-from pdegen.store.reading import Store, StoreError, open_sealed
-from pdegen.store.record import Record
+from pdegen.store.reading import Record, Store, StoreError, open_sealed
 from pdegen.store.writing import write_shard
 from tests.pdegen.scheduler import scheduler_of
 from tests.stores import faults, interrupted, objects_of

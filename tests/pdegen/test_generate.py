@@ -17,10 +17,9 @@ from pdegen.generation.job import RecipeJob
 from pdegen.generation.pools import EngineError
 from pdegen.numerics.errors import SolveError
 from pdegen.recipe import load_recipe
-from pdegen.store.checking import missing
 from pdegen.store.objects import Objects
-from pdegen.store.reading import Store, StoreError
-from pdegen.store.record import Record
+from pdegen.store.reading import Record, Store, StoreError
+from pdegen.store.writing import missing
 from tests.stores import faults, interrupted, objects_of
 
 

@@ -24,13 +24,9 @@ from pdegen.generation.recipe_arrays import layout
 from pdegen.generation.repair import repair
 from pdegen.generation.verify import verify
 from pdegen.recipe import load_recipe, recipe_names
-from pdegen.store.arrays import MetadataError
-from pdegen.store.description import parse
-from pdegen.store.format import ROOT
-from pdegen.store.labels import Labels
-from pdegen.store.layout import Layout
+from pdegen.store.format import ROOT, Labels, MetadataError, parse
+from pdegen.store.layout import Coordinate, Layout
 from pdegen.store.reading import Store, StoreError, open_sealed
-from pdegen.store.variables import Coordinate
 from pdegen.store.writing import lay_out
 from tests.stores import contents, faults, in_memory, interrupted, objects_of, resealed
 

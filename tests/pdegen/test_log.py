@@ -8,7 +8,7 @@ import pytest
 
 from pdegen.generation import log
 from pdegen.generation.log import logged, runs
-from pdegen.store import retries
+from pdegen.store import objects as retries
 from pdegen.store.objects import Objects
 from pdegen.version import __version__
 

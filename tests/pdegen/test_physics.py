@@ -2,8 +2,7 @@
 
 import pytest
 
-from pdegen.store.arrays import MetadataError
-from pdegen.store.format import Drawing, Physics, SurfaceCurve
+from pdegen.store.format import Drawing, MetadataError, Physics, SurfaceCurve
 
 WHOLE = Physics(
     boundary={"u": 0.0},

@@ -4,8 +4,8 @@ import errno
 
 import pytest
 
-from pdegen.store import retries
-from pdegen.store.retries import as_os_errors, retried, retried_errors
+from pdegen.store import objects
+from pdegen.store.objects import as_os_errors, retried, retried_errors
 
 
 class Flaky:
@@ -25,7 +25,7 @@ class Flaky:
 def pauses(monkeypatch):
     """The pauses between attempts, which take no time."""
     taken = []
-    monkeypatch.setattr(retries.time, "sleep", taken.append)
+    monkeypatch.setattr(objects.time, "sleep", taken.append)
     return taken
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from operators.data import DataError, open_pairs, read_pairs
 from pdegen.generation.recipe_arrays import layout
-from pdegen.store import shards
-from pdegen.store.opened import OpenFile
+from pdegen.store import reading
+from pdegen.store.objects import OpenFile
 from pdegen.store.reading import Store, StoreError, open_sealed
 from pdegen.store.writing import lay_out, seal, write_shard
 
@@ -34,7 +34,7 @@ def numbered(request, small, tmp_path):
         samples = store.shard_range(shard)
         part = {name: v[samples.start : samples.stop] for name, v in values.items()}
         write_shard(store, shard, part)
-    shards.verified_shards().clear()
+    reading.verified_shards().clear()
     return seal(store), values
 
 
@@ -113,7 +113,7 @@ def test_a_file_that_is_truncated_while_it_is_read_is_refused(numbered, monkeypa
     pairs, path = open_pairs(store.url, (0, 6)), Path(store.url, store.key("u", 0))
     if again:
         pairs.resident()
-    index = shards.Shards._index
+    index = reading.Shards._index
 
     def truncated(self, opened):
         found = index(self, opened)
@@ -121,16 +121,16 @@ def test_a_file_that_is_truncated_while_it_is_read_is_refused(numbered, monkeypa
             os.truncate(path, 100)
         return found
 
-    monkeypatch.setattr(shards.Shards, "_index", truncated)
+    monkeypatch.setattr(reading.Shards, "_index", truncated)
     with pytest.raises(DataError, match=r"u, samples 0 to 5: .*ends too early.*pdegen verify"):
         list(pairs.batches(0, 0, 2))
 
 
 def test_a_shard_that_is_larger_than_the_memory_for_it_is_compared_first(numbered, monkeypatch):
     store, values = numbered
-    monkeypatch.setattr(shards, "WHOLE_BYTES", 10)
+    monkeypatch.setattr(reading, "WHOLE_BYTES", 10)
     assert np.array_equal(open_sealed(store.url).values("u"), values["u"])
-    shards.verified_shards().clear()
+    reading.verified_shards().clear()
     path = Path(store.url, store.key("u", 0))
     data = bytearray(path.read_bytes())
     data[20] ^= 1

@@ -10,9 +10,8 @@ from operators.data import DataError, open_pairs
 from pdegen.generation.recipe_arrays import layout
 from pdegen.generation.verify import verify
 from pdegen.schema import SchemaError
-from pdegen.store.digests import sha256, short_digest
-from pdegen.store.reading import Store, StoreError, seal_in
-from pdegen.store.record import Record, Seal
+from pdegen.store.format import sha256, short_digest
+from pdegen.store.reading import Record, Seal, Store, StoreError, seal_in
 from tests.stores import with_attributes
 
 IMPOSSIBLE = {

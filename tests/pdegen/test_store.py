@@ -11,11 +11,9 @@ import zarr
 from pdegen.generation.generate import generate
 from pdegen.generation.recipe_arrays import compute, layout
 from pdegen.recipe import load_recipe
-from pdegen.store.checking import missing
 from pdegen.store.objects import Objects
-from pdegen.store.reading import Store, StoreError, open_sealed
-from pdegen.store.record import Record
-from pdegen.store.writing import lay_out, seal, write_shard
+from pdegen.store.reading import Record, Store, StoreError, open_sealed
+from pdegen.store.writing import lay_out, missing, seal, write_shard
 from tests.pdegen.conftest import SMALL
 from tests.stores import faults, resealed, with_attributes
 

@@ -8,8 +8,7 @@ from pdegen.domains import Box, Cloud, Curvilinear
 from pdegen.generation.generate import generate
 from pdegen.generation.verify import verify
 from pdegen.schema import SchemaError
-from pdegen.store.layout import Layout
-from pdegen.store.variables import Variable, check_domain, function, positions
+from pdegen.store.layout import Layout, Variable, check_domain, function, positions
 from tests.pdegen.toys.recipes import TOYS, recipe_of
 from tests.stores import objects_of
 

@@ -17,10 +17,9 @@ from pdegen.generation.verify import verify
 from pdegen.numerics.transforms import VECTORS
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
-from pdegen.store.digests import sha256, with_digest
+from pdegen.store.format import sha256, with_digest
 from pdegen.store.lock import LockedError, locked
-from pdegen.store.reading import StoreError
-from pdegen.store.record import Record, Seal
+from pdegen.store.reading import Record, Seal, StoreError
 from pdegen.store.writing import seal, write_shard
 from tests.stores import failing, faults, interrupted, objects_of, resealed, unseal, with_attributes
 

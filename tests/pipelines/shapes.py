@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from pdegen.domains import NAMES, Domain
-from pdegen.store.layout import Layout
-from pdegen.store.variables import Coordinate, Variable, function, geometry, scalar
-from pdegen.store.variables import positions as stored_positions
+from pdegen.store.layout import Coordinate, Layout, Variable, function, geometry, scalar
+from pdegen.store.layout import positions as stored_positions
 from pdegen.store.writing import lay_out, seal, write_shard
 
 SPLITS = {"train": [0, 8], "validation": [8, 10], "test": [10, 12]}

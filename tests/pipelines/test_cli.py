@@ -11,8 +11,8 @@ import zarr
 
 from operators.training import fit
 from pdegen.sampling.gaussian import PeriodicGaussianField
-from pdegen.store.checking import missing
 from pdegen.store.reading import Store
+from pdegen.store.writing import missing
 from pipelines.runs import evaluation, run_folder
 from pipelines.runs.folder import is_url
 from tests.pipelines.command import SMALL, everything, quietly

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from pdegen.store.checking import missing
 from pdegen.store.reading import Store
+from pdegen.store.writing import missing
 from pipelines.cli import stores
 from tests.pipelines.command import SMALL, history
 from tests.pipelines.test_cli import TINY

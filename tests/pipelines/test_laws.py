@@ -133,7 +133,7 @@ from pdegen.equations.registry import equation
 from pdegen.sampling.gaussian import PeriodicGaussianField
 from pdegen.sampling.scalars import CoefficientOrLaw, number_of
 from pdegen.store.format import Physics
-from pdegen.store.variables import function
+from pdegen.store.layout import function
 
 @equation
 class Decay(Problem):

@@ -228,7 +228,7 @@ def prepare() -> None:
         importlib.import_module(name)
     import torch
 
-    from pdegen.store import lock, retries
+    from pdegen.store import lock, objects
 
     torch.set_num_threads(1)  # threads of OpenMP do not survive a fork
-    lock.LEASE, lock.RENEWAL, retries._PAUSE = 1.0, 0.1, 0.002
+    lock.LEASE, lock.RENEWAL, objects._PAUSE = 1.0, 0.1, 0.002

@@ -20,7 +20,7 @@ from pdegen.equations.registry import equation
 from pdegen.sampling.uniform import Finite, uniforms
 from pdegen.schema import Count, Strict
 from pdegen.store.format import Drawing, Physics, SurfaceCurve
-from pdegen.store.variables import Variable, function, geometry, parameters, scalar
+from pdegen.store.layout import Variable, function, geometry, parameters, scalar
 
 FREE = 7  # control points that move; the first of the eight is fixed
 _ORDER = 2  # order of the scheme

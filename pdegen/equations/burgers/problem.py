@@ -27,7 +27,7 @@ from pdegen.sampling.gaussian import PeriodicGaussianField
 from pdegen.sampling.scalars import CoefficientOrLaw, number_of
 from pdegen.schema import Count, InverseLength, Positive, SchemaError, Size, Strict
 from pdegen.store.format import Drawing, Physics
-from pdegen.store.variables import Coordinate, Variable, function, scalar, times
+from pdegen.store.layout import Coordinate, Variable, function, scalar, times
 
 # largest numbers of float64 arrays of n points in device memory for one sample
 _ARRAYS, _ARRAYS_PER_TIME = 20, 4

@@ -45,7 +45,7 @@ from pdegen.sampling.scalars import ScalarLaw, number_of
 from pdegen.schema import Count, SchemaError
 from pdegen.software import versions
 from pdegen.store.format import Drawing, Physics
-from pdegen.store.variables import Variable, function, scalar
+from pdegen.store.layout import Variable, function, scalar
 
 if TYPE_CHECKING:  # solvers are imported only when they are built, since compilation takes a while
     from pdegen.equations.guarantee import Guarantee

@@ -21,7 +21,7 @@ from pdegen.numerics.fenicsx import client
 from pdegen.sampling.void import RandomVoid
 from pdegen.schema import Count, NonNegative, Positive, SchemaError, Strict
 from pdegen.store.format import Drawing, Physics
-from pdegen.store.variables import Variable, function, parameters, scalar
+from pdegen.store.layout import Variable, function, parameters, scalar
 
 ANGLES = np.linspace(0, 2 * np.pi, 65)  # angles at which a store has the radius
 _MOST_ERROR = 0.05  # largest accepted relative error of u

@@ -24,7 +24,7 @@ from pdegen.numerics.errors import SolveError
 from pdegen.sampling.void import RandomVoid
 from pdegen.schema import Count, NonNegative, Positive, Strict
 from pdegen.store.format import Drawing, Physics
-from pdegen.store.variables import Variable, function, geometry, parameters, scalar
+from pdegen.store.layout import Variable, function, geometry, parameters, scalar
 
 ANGLES = np.linspace(0, 2 * np.pi, 42)  # angles at which published files have the radius
 _ASPECT = 12  # elements around the void over those across

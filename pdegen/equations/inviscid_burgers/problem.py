@@ -16,7 +16,7 @@ from pdegen.equations.times import Times, squeeze_single_time
 from pdegen.sampling.squared_exponential import SquaredExponentialField, averages
 from pdegen.schema import Coefficient, Count, Positive, Size, Strict, near
 from pdegen.store.format import Drawing, Physics
-from pdegen.store.variables import Coordinate, Variable, function, parameters, scalar, times
+from pdegen.store.layout import Coordinate, Variable, function, parameters, scalar, times
 
 if TYPE_CHECKING:  # imported in `build`, as compiling takes long
     from pdegen.equations.inviscid_burgers.solver import MinimumPrinciple

@@ -22,7 +22,7 @@ from pdegen.numerics.device import Array, constant, empty
 from pdegen.sampling.uniform import Range, placed, uniforms
 from pdegen.schema import Count, Strict
 from pdegen.store.format import Drawing, Physics
-from pdegen.store.variables import Variable, function, geometry, parameters, scalar
+from pdegen.store.layout import Variable, function, geometry, parameters, scalar
 
 _MOST_ERROR = 0.5  # largest accepted relative error of u
 _NEGLIGIBLE = 1e-10  # v over u below which the error of v is relative to this part of u

@@ -19,7 +19,7 @@ from pdegen.numerics.errors import SolveError
 from pdegen.sampling.uniform import Range, uniforms
 from pdegen.schema import Count, NonNegative, Strict, Tolerance
 from pdegen.store.format import Drawing, Physics
-from pdegen.store.variables import Coordinate, Variable, function, parameters, scalar, times
+from pdegen.store.layout import Coordinate, Variable, function, parameters, scalar, times
 
 _MOST_STEPS = 10**7  # time steps: an hour on a coarse block
 _LEAST_STIFFNESS = 20  # Young's modulus over the yield stress, at least: strains are small

@@ -19,7 +19,7 @@ from pdegen.equations.times import Times, squeeze_single_time
 from pdegen.sampling.uniform import Finite, PositiveRange, Range, placed, uniforms
 from pdegen.schema import Count, Strict
 from pdegen.store.format import Drawing, Physics
-from pdegen.store.variables import Coordinate, Variable, function, parameters, times
+from pdegen.store.layout import Coordinate, Variable, function, parameters, times
 
 _MOST_TURNS = 2**20  # turns of the circle that leave digits for the position on it
 

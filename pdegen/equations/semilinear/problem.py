@@ -36,7 +36,7 @@ from pdegen.sampling.gaussian import PeriodicGaussianField
 from pdegen.sampling.scalars import number_of, with_numbers
 from pdegen.schema import Count, Name, Positive, Size, Strict, Tolerance, brief, near
 from pdegen.store.format import Drawing, Physics
-from pdegen.store.variables import Coordinate, Variable, function, scalar, times
+from pdegen.store.layout import Coordinate, Variable, function, scalar, times
 
 _VALUES = 2**22  # float64 values in memory for a block of samples, beside the shard itself
 _SPEED_MODES = 256  # lowest modes, which give nearly all of the speed of initial values

@@ -19,7 +19,7 @@ from pdegen.equations.times import Times, squeeze_single_time
 from pdegen.sampling.uniform import Finite, PositiveRange, Range, placed, uniforms
 from pdegen.schema import Count, Strict
 from pdegen.store.format import Drawing, Physics
-from pdegen.store.variables import Coordinate, Variable, function, parameters, scalar, times
+from pdegen.store.layout import Coordinate, Variable, function, parameters, scalar, times
 
 _CHANNELS = ("rho", "m", "E")
 _LARGEST_MACH = 1e3  # largest speed over that of sound, so that float32 resolves the pressure

@@ -29,7 +29,7 @@ from pdegen.sampling.scalars import CoefficientOrLaw, NumberOrLaw, ScalarLaw, nu
 from pdegen.sampling.torus import TorusGaussianField
 from pdegen.schema import Count, InverseLength, Positive, Size, Strict, Tolerance
 from pdegen.store.format import Drawing, Physics
-from pdegen.store.variables import Coordinate, Variable, function, scalar, times
+from pdegen.store.layout import Coordinate, Variable, function, scalar, times
 
 _SPEED_MODES = 256  # wave vectors up to this length give nearly all of the speed
 # largest relative violation of the budgets of energy and enstrophy, whose integrals are sums of

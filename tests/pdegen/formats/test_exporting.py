@@ -19,10 +19,9 @@ from pdegen.formats.importing import import_files
 from pdegen.generation.derived import add_noise, at_levels
 from pdegen.generation.generate import Options, write
 from pdegen.generation.job import Job
-from pdegen.store.digests import with_digest, without_digest
-from pdegen.store.layout import Layout
+from pdegen.store.format import with_digest, without_digest
+from pdegen.store.layout import Coordinate, Layout, Variable, function, positions, scalar, times
 from pdegen.store.reading import StoreError
-from pdegen.store.variables import Coordinate, Variable, function, positions, scalar, times
 from tests.pdegen.formats.files import imported, random, value
 from tests.stores import faults, with_attributes
 

@@ -22,7 +22,7 @@ from pdegen.formats.exporting import FORMATS, export
 from pdegen.formats.import_options import ImportOptions
 from pdegen.formats.importing import import_files
 from pdegen.generation.generate import Options, write
-from pdegen.store.digests import with_digest, without_digest
+from pdegen.store.format import with_digest, without_digest
 from tests.pdegen.formats.files import BY_HAND as PQ
 from tests.pdegen.formats.files import PAIR, imported, random, refused, value
 from tests.pdegen.formats.test_exporting import Mixed

@@ -13,9 +13,9 @@ from pdegen.formats.importing import ImportJob, _summary
 from pdegen.formats.opening import ImportedFile
 from pdegen.formats.plan import FieldPlan, Plan, View, box, numbers, split_sizes
 from pdegen.formats.unrecognised import described_plan
-from pdegen.store.arrays import Json
+from pdegen.store.format import Json
+from pdegen.store.layout import Coordinate
 from pdegen.store.reading import Store
-from pdegen.store.variables import Coordinate
 from tests.pdegen.formats.files import random
 from tests.pdegen.formats.test_descriptions import contents
 from tests.pdegen.formats.test_published_plans import described

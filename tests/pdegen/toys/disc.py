@@ -11,7 +11,7 @@ from pdegen.equations.base import Problem
 from pdegen.equations.registry import equation
 from pdegen.sampling.gaussian import NormalStream
 from pdegen.store.format import Physics
-from pdegen.store.variables import Variable, function, geometry, scalar
+from pdegen.store.layout import Variable, function, geometry, scalar
 
 
 @equation

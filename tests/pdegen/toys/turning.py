@@ -12,7 +12,7 @@ from pdegen.equations.registry import equation
 from pdegen.sampling.gaussian import NormalStream
 from pdegen.schema import Positive
 from pdegen.store.format import Drawing, Physics
-from pdegen.store.variables import Coordinate, Variable, function, times
+from pdegen.store.layout import Coordinate, Variable, function, times
 
 TIMES, MODES = (0.1, 0.2, 0.4), 3
 
