@@ -56,8 +56,8 @@ class _StoreAttributes(Strict):
     """The attributes of the exported store that an import needs."""
 
     variables: list[str]
-    splits: dict[str, Annotated[list[int], pydantic.FieldPlan(min_length=2, max_length=2)]]
-    skipped: list[int] = pydantic.FieldPlan(default_factory=list)
+    splits: dict[str, Annotated[list[int], pydantic.Field(min_length=2, max_length=2)]]
+    skipped: list[int] = pydantic.Field(default_factory=list)
 
 
 class ExportMetadata(Strict):
@@ -74,7 +74,7 @@ class ExportMetadata(Strict):
     format: Literal["pdegen export 2"]
     arrays: dict[str, ExportedArray]
     attributes: Json
-    files: dict[str, str] = pydantic.FieldPlan(default_factory=dict)
+    files: dict[str, str] = pydantic.Field(default_factory=dict)
 
     @property
     def tables(self) -> list[str]:
