@@ -14,7 +14,7 @@ from pdegen.inverse.gaussian import GaussianEstimate, GaussianInversion
 from pdegen.numerics.device import Array, torch
 from pdegen.numerics.semilinear import Semilinear
 from pdegen.numerics.torus import Torus
-from pdegen.sampling.torus import TorusGaussianField
+from pdegen.sampling.gaussian import TorusGaussianField
 
 _TOLERANCE = 1e-3  # error of w(T) while the estimate is computed
 _RTOL = 1e-2  # tolerance of the linear systems: a product with their matrix costs two solves

@@ -19,7 +19,7 @@ from pdegen.equations.darcy_inclusion.problem import DarcyInclusion
 from pdegen.equations.darcy_inclusion.shape import RandomInclusion
 from pdegen.equations.darcy_inclusion.solver import Disc, FittedElement
 from pdegen.recipe import load_recipe
-from pdegen.sampling.void import RandomVoid
+from pdegen.sampling.coefficients import RandomVoid
 
 Cells = Float[np.ndarray, "n n"]
 DISC = Disc(radius=0.3, inside=12.0, outside=3.0)

@@ -14,7 +14,7 @@ from jaxtyping import config, install_import_hook
 # modules of arrays alone, for beartype knows no `Self` outside classes that it decorates itself
 MODULES = (
     "pdegen.domains",
-    "pdegen.sampling.streams",
+    "pdegen.sampling.gaussian",
     "pdegen.sampling.gaussian",
     "pdegen.numerics.sines",
     "pdegen.numerics.spectral",

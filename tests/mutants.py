@@ -31,7 +31,7 @@ MODULES = {  # and their tests
     "tests/pdegen/test_darcy.py",
     "pdegen/sampling/gaussian.py": "tests/pdegen/test_random_fields.py "
     "tests/pdegen/test_square_field.py",
-    "pdegen/sampling/streams.py": "tests/pdegen/test_philox.py",
+    "pdegen/sampling/gaussian.py": "tests/pdegen/test_philox.py",
     "pdegen/store/format.py": "tests/pdegen/test_splits.py",
     "operators/norms.py": "tests/operators/test_norms.py tests/operators/test_quadrature.py",
     "operators/transforms.py": "tests/operators/test_transforms.py",

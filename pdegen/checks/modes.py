@@ -11,8 +11,7 @@ import scipy
 from jaxtyping import Bool, Float
 
 from pdegen.domains import CellGrid, PeriodicGrid
-from pdegen.sampling.gaussian import PeriodicGaussianField, SquareGaussianField
-from pdegen.sampling.torus import TorusGaussianField
+from pdegen.sampling.gaussian import PeriodicGaussianField, SquareGaussianField, TorusGaussianField
 
 _LEADING = 8  # lowest wave numbers of the circle whose cosine and sine are tested one by one
 _LEADING_SQUARE = 4  # the same for the wave numbers along each axis of the square

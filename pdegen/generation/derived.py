@@ -16,8 +16,7 @@ from pdegen.equations.base import SampleError
 from pdegen.generation.generate import Options, write
 from pdegen.generation.job import Job
 from pdegen.generation.recipe_arrays import provenance
-from pdegen.sampling.noise import SensorNoise, pointwise_std
-from pdegen.sampling.noise_kinds import Noise
+from pdegen.sampling.noise import Noise, SensorNoise, pointwise_std
 from pdegen.schema import SchemaError, near
 from pdegen.store.layout import Coordinate, Layout, Variable
 from pdegen.store.objects import Objects
@@ -37,7 +36,7 @@ def at_levels(declared: Mapping[str, Any], levels: Sequence[float]) -> tuple[Noi
     """Make the noise of each level.
 
     Args:
-        declared: Values of the keys of `pdegen.sampling.noise_kinds.Noise`, without `level`.
+        declared: Values of the keys of `pdegen.sampling.noise.Noise`, without `level`.
         levels: The levels of the noise.
 
     Raises:

@@ -3,13 +3,116 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated
 
+import numpy as np
 from array_api_compat import array_namespace
 from jaxtyping import Float
+from pydantic import AfterValidator, Field
 
 from pdegen.numerics.device import Array
+from pdegen.sampling.gaussian import NormalStream
+from pdegen.schema import Positive
+
+# Uniform random numbers in declared ranges; sample i is a function of (seed, i) alone.
+
+
+def _rising(pair: tuple[float, float]) -> tuple[float, float]:
+    """[low, high] with low <= high."""  # `pdegen keys` prints this line
+    if not pair[0] <= pair[1]:
+        raise ValueError(f"a range is two numbers low <= high, got {list(pair)}")
+    return pair
+
+
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Range = Annotated[tuple[Finite, Finite], Field(strict=False), AfterValidator(_rising)]
+PositiveRange = Annotated[tuple[Positive, Positive], Field(strict=False), AfterValidator(_rising)]
+
+
+def uniforms(seed: int, samples: Sequence[int], count: int) -> Float[np.ndarray, "batch count"]:
+    """Independent uniform variates on (0, 1) of the samples with the given numbers.
+
+    >>> uniforms(0, [3, 7], 4)[1:, :2] == uniforms(0, [7], 2)
+    array([[ True,  True]])
+    """
+    return NormalStream(seed).uniforms_of(samples, count)
+
+
+def placed(
+    z: Float[np.ndarray, "batch count"], ranges: Iterable[tuple[float, float]]
+) -> Float[np.ndarray, "count batch"]:
+    """Map uniform variates z to the ranges: low + (high - low) z. The result has a row per range.
+
+    >>> placed(np.array([[0.5, 0.0]]), [(1.0, 2.0), (3.0, 4.0)]).tolist()
+    [[1.5], [3.0]]
+    """
+    low, high = np.array(list(ranges)).T
+    return (low + (high - low) * z).T
+
+
+# Random voids and inclusions: a radius that depends on the angle, between two bounds.
+
+
+@dataclass(frozen=True)
+class RandomVoid:
+    """Voids of radius r(φ) = least + span/(1 + exp g(φ)), with a Gaussian field g on the circle.
+
+    g(φ) = π^(-½) Σ_{l=1}^{K} (l² + τ²)^(-1) (θ_{2l-1} cos lφ + θ_{2l} sin lφ), θ ~ N(0, σ²). Its
+    covariance is σ² (-d²/dφ² + τ²)^(-2), without the constant mode. K is `modes`.
+
+    >>> void = RandomVoid(least=0.2, span=0.2, sigma=16.0, tau=3.0, modes=5)
+    >>> theta = np.array([[10.0, -20, 15, 5, -10, 20, -5, 10, 15, -15]])
+    >>> void.radius(theta, np.arange(4) * np.pi / 2).round(8)
+    array([[0.25231463, 0.38818427, 0.29807564, 0.24487544]])
+    """
+
+    # least, span: the radius lies between least and least + span
+    least: float
+    span: float
+    # sigma, tau, modes: scale σ, inverse correlation angle τ and number of modes K
+    sigma: float
+    tau: float
+    modes: int
+
+    def theta(self, seed: int, samples: Sequence[int]) -> Float[np.ndarray, "batch 2K"]:
+        """The numbers θ of these samples.
+
+        More modes append further numbers and leave the first ones unchanged.
+        """
+        return self.sigma * NormalStream(seed).normals_of(samples, 2 * self.modes)
+
+    def radius(
+        self, theta: Float[np.ndarray, "batch 2K"], angles: Float[np.ndarray, " n"]
+    ) -> Float[np.ndarray, "batch n"]:
+        """The radius r(φ) at these angles."""
+        waves = np.outer(self._wave_numbers, angles)
+        basis = np.stack([np.cos(waves), np.sin(waves)], axis=1)
+        basis /= np.sqrt(np.pi) * (self._wave_numbers**2 + self.tau**2)[:, None, None]
+        g = (theta[:, None] @ basis.reshape(2 * self.modes, -1))[:, 0]  # the same bits in any batch
+        # 1/(1 + exp g) without an overflow
+        return self.least + self.span * (1 - np.tanh(g / 2)) / 2
+
+    def depth(
+        self,
+        theta: Float[np.ndarray, "batch 2K"],
+        points: Float[np.ndarray, "batch points 2"],
+    ) -> Float[np.ndarray, "batch points"]:
+        """How far points lie inside the void, along the ray from its center; negative outside.
+
+        The points are relative to the center.
+        """
+        x, y = points[..., 0], points[..., 1]
+        angles = np.arctan2(y, x)
+        radius = [self.radius(row[None], phi)[0] for row, phi in zip(theta, angles, strict=True)]
+        return np.stack(radius) - np.hypot(x, y)
+
+    @cached_property
+    def _wave_numbers(self) -> Float[np.ndarray, " K"]:
+        """The wave numbers 1, ..., K."""
+        return np.arange(1.0, self.modes + 1)
 
 
 @dataclass(frozen=True)

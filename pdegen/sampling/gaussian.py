@@ -15,12 +15,61 @@ from typing import Literal
 import numpy as np
 import scipy
 from array_api_compat import array_namespace
-from jaxtyping import Complex, Float
+from jaxtyping import Complex, Float, Int, Int64
 
 from pdegen.domains import CellGrid, NodalGrid, PeriodicGrid
-from pdegen.numerics.device import ARRAY_POINTS, Array, blocks, constant, empty, reuse_memory
+from pdegen.numerics.device import ARRAY_POINTS, Array, blocks, constant, empty, reuse_memory, torch
 from pdegen.numerics.sines import faster_by_fft
-from pdegen.sampling import streams
+from pdegen.numerics.torus import Torus
+
+# The counter-based generator Philox4x64-10 on a device of PyTorch, in signed 64-bit integers.
+
+
+_HALF = 2**32 - 1
+_MULTIPLIERS = 0xD2E7470EE14C6C93, 0xCA5A826395121157
+_WEYL = 0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B  # added to the key in each round
+_ROUNDS = 10
+
+
+def words_streams(
+    seed: int, samples: Sequence[int], count: int, device: str
+) -> Int64[Array, "batch count"]:
+    """The first `count` words of the streams with the keys (seed, sample), with one row per sample.
+
+    The bits of a row are those of `numpy.random.Philox(key=[seed, sample]).random_raw(count)`,
+    interpreted as int64.
+    """
+    counter = torch().arange(1, (count + 3) // 4 + 1, device=device)  # NumPy's first counter is 1
+    sample = torch().as_tensor(list(samples), dtype=counter.dtype, device=device)[:, None]
+    zero = counter[:1] * 0
+    x = (counter, zero, zero, zero)  # shape (samples, blocks) from the second round on
+    for round_ in range(_ROUNDS):
+        first = _signed(seed + round_ * _WEYL[0])
+        second = sample + _signed(round_ * _WEYL[1])
+        (high_0, low_0), (high_1, low_1) = (
+            (_upper(m, v), v * _signed(m)) for m, v in zip(_MULTIPLIERS, x[::2], strict=True)
+        )
+        x = high_1 ^ x[1] ^ first, low_1, high_0 ^ x[3] ^ second, low_0
+    blocks = torch().stack(torch().broadcast_tensors(*x), dim=-1)  # (samples, blocks, 4)
+    return blocks.flatten(1)[:, :count]
+
+
+def _upper(m: int, v: Array) -> Array:
+    """The upper 64 bits of the product of two unsigned 64-bit numbers."""
+    m_high, m_low = m >> 32, m & _HALF
+    high, low = _shifted(v), v & _HALF
+    middle = low * m_high + _shifted(low * m_low)  # at most (2³² - 1) 2³²: carries nothing
+    return high * m_high + _shifted(middle) + _shifted(high * m_low + (middle & _HALF))
+
+
+def _shifted(v: Array) -> Array:
+    """⌊v / 2³²⌋, where the bits of v are an unsigned number. A plain shift copies the sign bit."""
+    return (v >> 32) & _HALF
+
+
+def _signed(value: int) -> int:
+    """The signed 64-bit number that is congruent to `value` modulo 2⁶⁴."""
+    return (value + 2**63) % 2**64 - 2**63
 
 
 class NormalStream:
@@ -92,7 +141,7 @@ class NormalStream:
             words >>= np.uint64(11)
             uniform = words.astype(np.float64)
         else:
-            words = streams.words(self.seed, samples, count, device)
+            words = words_streams(self.seed, samples, count, device)
             uniform = ((words >> 11) & (2**53 - 1)).double()  # the shift copies the sign
         uniform += 0.5
         uniform *= 2.0**-53
@@ -293,3 +342,187 @@ class SquareGaussianField:
         padded[:, n - 1 :] *= np.sqrt(2)  # the transform's last sine, ±1, lacks the factor √2
         padded[:, :, n - 1 :] *= np.sqrt(2)
         return scipy.fft.idstn(padded, axes=(1, 2), norm="ortho", overwrite_x=True, workers=1)
+
+
+# Gaussian fields on the circle with squared-exponential covariance, given by Fourier sums.
+
+
+@dataclass(frozen=True)
+class SquaredExponentialField:
+    """The Gaussian field with covariance σ² Σ_j exp(-(x - y + j)²/2l²) on the circle of length 1.
+
+    u(x) = s_0 ξ_0 + Σ_{k=1}^{K} s_k (ξ_k cos 2πkx + ζ_k sin 2πkx), with ξ_k, ζ_k ~ N(0, 1),
+    s_0² = σ² l √(2π) and s_k² = 2 σ² l √(2π) exp(-(2πkl)²/2). The constant mode is included,
+    and K is `modes`.
+
+    Raises:
+        ValueError: If a parameter is outside its range.
+
+    More modes refine the same function:
+
+    >>> fine, coarse = (SquaredExponentialField(0.1, K).normals(0, [7]) for K in (8, 4))
+    >>> np.array_equal(fine[:, :9], coarse)
+    True
+    """
+
+    length: float  # correlation length l > 0
+    modes: int  # number K of modes besides the constant mode, independent of the grid
+    sigma: float = 1.0  # pointwise deviation σ > 0 of all modes together, where l is small
+
+    def __post_init__(self) -> None:
+        if not (self.length > 0 and self.sigma > 0 and self.modes >= 1):
+            raise ValueError(
+                "need length > 0, sigma > 0, modes >= 1, got "
+                f"length={self.length}, sigma={self.sigma}, modes={self.modes}"
+            )
+
+    @cached_property
+    def stds(self) -> Float[np.ndarray, " K+1"]:
+        """Standard deviations s_k, k = 0 ... K."""
+        k = np.arange(self.modes + 1)
+        variance = np.exp(-((2 * np.pi * k * self.length) ** 2) / 2) * np.where(k, 2, 1)
+        return self.sigma * np.sqrt(variance * self.length * np.sqrt(2 * np.pi))
+
+    def normals(self, seed: int, samples: Sequence[int]) -> Float[np.ndarray, "batch 2K+1"]:
+        """Normals ξ_0, ξ_1, ζ_1, ξ_2, ζ_2, ... of the samples with the given numbers."""
+        drawn = NormalStream(seed).normals_of(samples, 2 * self.modes + 2)
+        return np.delete(drawn, 1, axis=1)  # the constant has no sine
+
+    def coefficients(
+        self, normals: Float[np.ndarray, "batch 2K+1"]
+    ) -> Complex[np.ndarray, "batch K+1"]:
+        """Coefficients c_k = s_k (ξ_k - iζ_k) of u(x) = Re Σ_k c_k e^(2πikx)."""
+        c = normals[:, :1] + 0j, normals[:, 1::2] - 1j * normals[:, 2::2]
+        return np.concatenate(c, axis=1) * self.stds
+
+
+def values(
+    c: Complex[np.ndarray, "batch modes"], n: int, shift: float = 0.0
+) -> Float[np.ndarray, "batch n"]:
+    """Re Σ_k c_k e^(2πik(x + shift)) at x = j/n, j = 0 ... n-1, for any n.
+
+    >>> values(np.array([[1.0, -1j]]), 4)  # 1 + sin 2πx
+    array([[1., 2., 1., 0.]])
+    """
+    modes = c.shape[1]
+    factor = -(-2 * modes // n)  # points finer by this factor alias no mode
+    u_hat = np.zeros((len(c), factor * n // 2 + 1), complex)
+    u_hat[:, :modes] = c * np.exp(2j * np.pi * np.arange(modes) * shift)
+    u_hat[:, 1:] /= 2
+    return np.fft.irfft(u_hat, factor * n, norm="forward")[:, ::factor]
+
+
+def averages(c: Complex[np.ndarray, "batch modes"], n: int) -> Float[np.ndarray, "batch n"]:
+    """Exact averages of Re Σ_k c_k e^(2πikx) over the cells (j/n, (j+1)/n), for any n.
+
+    >>> averages(np.array([[1.0, -1j]]), 2)  # of 1 + sin 2πx: 1 ± 2/π
+    array([[1.63661977, 0.36338023]])
+    """
+    return values(c * np.sinc(np.arange(c.shape[1]) / n), n, 0.5 / n)
+
+
+def antiderivative(c: Complex[np.ndarray, "batch modes"], n: int) -> Float[np.ndarray, "batch n+1"]:
+    """The integral of Re Σ_k c_k e^(2πikx) from 0 to x = j/n, j = 0 ... n."""
+    k = np.arange(1, c.shape[1])
+    periodic = np.zeros(c.shape, complex)
+    periodic[:, 1:] = c[:, 1:] / (2j * np.pi * k)
+    integral = values(periodic, n)
+    integral = np.concatenate([integral, integral[:, :1]], axis=1) - integral[:, :1]
+    return integral + np.real(c[:, :1]) * (np.arange(n + 1) / n)
+
+
+# Gaussian random fields on the square torus, whose sample i is a function of (seed, i) alone.
+
+
+@dataclass(frozen=True)
+class TorusGaussianField:
+    """The Gaussian field N(0, σ²(-Δ + τ²)^(-α)) on the torus (0, 1)², without the mode k = 0.
+
+    w(x) = Σ √2 σ (4π²|k|² + τ²)^(-α/2) (ξ_k cos 2πk·x + ζ_k sin 2πk·x), ξ_k, ζ_k ~ N(0, 1).
+
+    The sum is over half of the wave vectors with |k| <= `modes`: k₁ > 0, or k₁ = 0 and k₂ > 0.
+    Their coefficients are drawn in the order of |k|², k₁, k₂. Hence more modes refine the same
+    function on every grid.
+
+    Raises:
+        ValueError: If a parameter is outside its range. A call raises it if the torus does not
+            resolve all modes.
+
+    >>> from pdegen.domains import PeriodicGrid
+    >>> field = TorusGaussianField(sigma=18.52, tau=7.0, alpha=2.5, modes=5)
+    >>> fine, coarse = (
+    ...     field(Torus((PeriodicGrid(n),) * 2), seed=0, samples=[7]) for n in (64, 32)
+    ... )
+    >>> np.allclose(fine[:, ::2, ::2], coarse, rtol=0, atol=1e-12)
+    True
+    """
+
+    sigma: float  # scale σ > 0 of the covariance operator
+    tau: float  # inverse length τ >= 0
+    alpha: float  # exponent α > 1 (below that the variance is infinite as M grows)
+    modes: int  # radius >= 1 of the disc of wave vectors, independent of the grid
+
+    def __post_init__(self) -> None:
+        if not (self.sigma > 0 and self.tau >= 0 and self.alpha > 1 and self.modes >= 1):
+            raise ValueError(
+                "need sigma > 0, tau >= 0, alpha > 1, modes >= 1, got "
+                f"sigma={self.sigma}, tau={self.tau}, alpha={self.alpha}, modes={self.modes}"
+            )
+
+    @cached_property
+    def wave_vectors(self) -> Int[np.ndarray, "K 2"]:
+        """Wave vectors k of the half disc, in the order in which their coefficients are drawn."""
+        m = self.modes
+        k1, k2 = (axis.ravel() for axis in np.mgrid[0 : m + 1, -m : m + 1])
+        square = k1**2 + k2**2
+        half = (square <= m**2) & ((k1 > 0) | (k2 > 0))
+        k1, k2, square = k1[half], k2[half], square[half]
+        order = np.lexsort((k2, k1, square))
+        return np.stack([k1[order], k2[order]], axis=1)
+
+    @cached_property
+    def mode_stds(self) -> Float[np.ndarray, " K"]:
+        """Standard deviation of the cosine and sine coefficients of each wave vector."""
+        operator = 4 * np.pi**2 * np.sum(self.wave_vectors**2, axis=1) + self.tau**2
+        return np.sqrt(2) * self.sigma * operator ** (-self.alpha / 2)
+
+    @property
+    def pointwise_variance(self) -> float:
+        """E w(x)², which is the same at every x."""
+        return float(np.sum(self.mode_stds**2))
+
+    def coefficients(
+        self, torus: Torus, seed: int, samples: Sequence[int], device: str | None = None
+    ) -> Complex[Array, " batch *modes"]:
+        """Fourier coefficients of w, stored in the order of the modes of the torus.
+
+        For a wave vector k, the coefficient is (ξ_k - iζ_k)/2 times the deviation.
+        """
+        if len(torus.grids) != 2 or min(torus.highest) < self.modes:
+            raise ValueError(
+                f"modes up to {self.modes} need a square torus with these modes, got one with "
+                f"modes up to {torus.highest}"
+            )
+        v = empty((len(samples), *torus.shape), np.complex128, device)
+        v[...] = 0
+        xp, stream = array_namespace(v), NormalStream(seed)
+        z = stream.pairs_of(samples, len(self.wave_vectors), device)
+        z *= constant(self.mode_stds / 2, v)
+        k1, k2 = self.wave_vectors.T
+        # the last axis has k₂ >= 0 only: for k₂ < 0 the conjugate is stored at -k, for k₂ = 0 both
+        up, down = np.flatnonzero(k2 >= 0), np.flatnonzero(k2 <= 0)
+        v[(slice(None), *_at(k1[up], k2[up], v))] = z[:, constant(up, v)]
+        v[(slice(None), *_at(-k1[down], -k2[down], v))] = xp.conj(z[:, constant(down, v)])
+        return v
+
+    def __call__(
+        self, torus: Torus, seed: int, samples: Sequence[int], device: str | None = None
+    ) -> Float[Array, "batch nx ny"]:
+        """Samples with the given numbers, evaluated at the points of a torus; indexed [sample, x,
+        y].
+        """
+        return torus.to_points(self.coefficients(torus, seed, samples, device))
+
+
+def _at(k1: np.ndarray, k2: np.ndarray, like: Array) -> tuple[Array, Array]:
+    return constant(k1, like), constant(k2, like)

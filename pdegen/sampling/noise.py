@@ -10,15 +10,29 @@ from __future__ import annotations
 import hashlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Bool, Float
+from pydantic import Field as NoiseKindsField
+from pydantic import (
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from pdegen.numerics.one_thread import one_thread
 from pdegen.sampling.gaussian import NormalStream
+from pdegen.schema import Positive, Strict, near
+
+if TYPE_CHECKING:
+    Kind = str
+else:
+    Kind = Literal[tuple(KINDS)]  # the words that files may have
+
 
 _CACHE_POINTS = 32768  # points of a block of fields: a few such arrays fit into a core's cache
 
@@ -398,3 +412,150 @@ def _rms(u: np.ndarray) -> Float[np.ndarray, " batch ..."]:
     # one by one: the same bits in any batch
     rms = np.array([np.sqrt(np.mean(field**2)) for field in u])
     return rms.reshape(-1, *[1] * (u.ndim - 1))
+
+
+# Declarations of noise for recipes of derived stores and for experiments.
+
+
+KINDS: dict[str, type[NoiseModel]] = {
+    "ensemble": EnsembleNoise,
+    "relative": RelativeNoise,
+    "snr": SNRNoise,
+    "multiplicative": MultiplicativeNoise,
+    "correlated": CorrelatedNoise,
+    "sensors": SensorNoise,
+    "published": PublishedNoise,
+}
+KEYS_OF_KIND: dict[str, dict[str, float]] = {  # keys of one kind only, with their defaults
+    "correlated": {"length": 0.1},
+    "sensors": {"fraction": 0.1},
+}
+
+
+class NoiseKind(Strict):
+    """Declaration of a kind of noise, without its level.
+
+    Args:
+        kind: Name of the noise model (see `pdegen.sampling.noise`).
+        seed: Seed of the noise.
+        length: Correlation length divided by the length of the domain (0.1); for "correlated" only.
+            [1]
+        fraction: Share of the points that have a sensor (0.1); for "sensors" only. [1]
+    """
+
+    kind: Kind = "ensemble"
+    seed: Annotated[int, NoiseKindsField(ge=0, lt=2**64)] = 0
+    length: Positive | None = None
+    fraction: Annotated[float, NoiseKindsField(gt=0, le=1)] | None = None
+
+    @field_validator("kind", mode="before")
+    @classmethod
+    def _known(cls, kind: Any) -> Any:
+        if not isinstance(kind, str) or kind not in KINDS:
+            raise ValueError(f"unknown kind {kind!r}: {near(str(kind), list(KINDS))}")
+        return kind
+
+    @model_validator(mode="before")
+    @classmethod
+    def _defaults(cls, content: Any) -> Any:
+        if not isinstance(content, Mapping):
+            return content
+        defaults = KEYS_OF_KIND.get(str(content.get("kind")), {})
+        given = {key: value for key, value in content.items() if value is not None}
+        return defaults | given
+
+    @model_validator(mode="after")
+    def _applies(self) -> NoiseKind:
+        allowed = KEYS_OF_KIND.get(self.kind, {})
+        for key in ("length", "fraction"):
+            if getattr(self, key) is not None and key not in allowed:
+                raise ValueError(f"key {key!r} does not apply to {self.kind}")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _in_order(self, content: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Serialise with kind and level first. Stores keep this order of keys."""
+        table = content(self)
+        return {key: table[key] for key in ("kind", "level") if key in table} | table
+
+    def check_level(self, level: float) -> None:
+        """Raise ValueError if the level is invalid for this kind."""
+        if level < 0 and self.kind != "snr":
+            raise ValueError(f"the level of {self.kind} noise must be >= 0, got {level}")
+
+    def at(self, level: float) -> NoiseModel:
+        """The noise model for a level."""
+        if self.length is not None:
+            return CorrelatedNoise(level, self.length)
+        if self.fraction is not None:
+            return SensorNoise(level, self.fraction)
+        return KINDS[self.kind](level)
+
+
+class Noise(NoiseKind):
+    """Declaration of noise: its kind and level.
+
+    Args:
+        level: Strength of the noise, >= 0. For "snr" it is in decibels and may be negative.
+            [dimensionless, dB of "snr"]
+    """
+
+    level: Annotated[float, NoiseKindsField(allow_inf_nan=False)]
+
+    @model_validator(mode="after")
+    def _possible(self) -> Noise:
+        self.check_level(self.level)
+        return self
+
+    def build(self) -> NoiseModel:
+        return self.at(self.level)
+
+
+# Random noise levels of samples, to train operators on a range of levels.
+
+
+@dataclass(frozen=True)
+class Levels:
+    """Random levels ε in a range [ε₀, ε₁].
+
+    A level is ε = ε₁ s² with s = s₀ + (1 - s₀) sin⁴(πv/2), where v is uniform on [0, 1] and
+    s₀ = (ε₀/ε₁)^½. If ε₀ = 0, half of the levels are below ε₁/16, and a quarter are above ε₁/2.
+
+    Levels near both ends are drawn more often, as with Chebyshev nodes. Near ε₀, data have little
+    noise, and high accuracy is possible but hard to reach. Near ε₁, an operator learns from levels
+    on one side only. Operators receive s = (ε/ε₁)^½ as an input, also for levels outside the range.
+    Unlike the logarithm of ε, s is finite at ε = 0, so the range may begin at 0.
+
+    Raises:
+        ValueError: Unless 0 <= ε₀ < ε₁ and both are finite.
+
+    >>> levels = Levels(0.0, 0.1)
+    >>> bool((levels.drawn(0, range(1000)) < 0.1 / 16).mean().round(1) == 0.5)
+    True
+    >>> float(levels.feature(0.025))
+    0.5
+    """
+
+    low: float  # ε₀ >= 0
+    high: float  # ε₁ > ε₀
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.low < self.high < math.inf:
+            raise ValueError(f"a range of levels has 0 <= low < high, got {[self.low, self.high]}")
+
+    def drawn(
+        self, seed: int, numbers: Sequence[int], epoch: int = 0
+    ) -> Float[np.ndarray, " batch"]:
+        """Draw a level for each sample number, as a function of (seed, number, epoch).
+
+        Different epochs have independent levels; frozen levels use epoch 0.
+        """
+        stream = NormalStream(hashed(seed, "levels", epoch))
+        first = math.sqrt(self.low / self.high)
+        v = stream.uniforms_of(numbers, 1)[:, 0]
+        s = first + (1 - first) * np.sin(np.pi / 2 * v) ** 4
+        return self.high * s * s
+
+    def feature(self, level: float | Float[np.ndarray, " batch"]) -> Float[np.ndarray, "..."]:
+        """What operators receive for a level ε: s = √(ε/high), above 1 beyond the range."""
+        return np.sqrt(np.asarray(level) / self.high)

@@ -20,7 +20,7 @@ from pydantic import BaseModel, Field, GetCoreSchemaHandler, TypeAdapter, Valida
 from pydantic import model_validator as validator
 from pydantic_core import InitErrorDetails, SchemaValidator, core_schema
 
-from pdegen.sampling.uniform import Finite, uniforms
+from pdegen.sampling.coefficients import Finite, uniforms
 from pdegen.schema import Coefficient, Strict
 
 _MOST_LAWS = 6  # the declarations at all corners of the ranges are validated

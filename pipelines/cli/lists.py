@@ -128,7 +128,7 @@ def models_command(as_json: AsJson = False) -> None:
 @command("noise-kinds", "pdegen noise-kinds", "pdegen noise-kinds --json")
 def noise_kinds_command(as_json: AsJson = False) -> None:
     """List the kinds of noise for stores, and for inputs or targets of experiments."""
-    from pdegen.sampling.noise_kinds import KEYS_OF_KIND, KINDS
+    from pdegen.sampling.noise import KEYS_OF_KIND, KINDS
     from pipelines.config.keys import opening
 
     rows = [

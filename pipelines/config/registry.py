@@ -22,9 +22,7 @@ from operators.symmetries import CircleSymmetries, DiagonalShifts, SquareSymmetr
 from operators.training.step import Augmentation
 from operators.transforms import Normalizer
 from pdegen.domains import Box, Cloud
-from pdegen.sampling.noise import NoiseModel
-from pdegen.sampling.noise_kinds import NoiseKind
-from pdegen.sampling.noise_levels import Levels
+from pdegen.sampling.noise import Levels, NoiseKind, NoiseModel
 from pdegen.schema import NonNegative, SchemaError, Strict, brief
 
 Level = Annotated[float, Field(allow_inf_nan=False)] | tuple[float, float]
@@ -182,7 +180,7 @@ class InputNoise(NoiseKind):
             Noise on targets is drawn once for each sample, like that of a measured label.
             Validation and test samples keep targets without noise.
         level: Noise level, or a range [low, high] in which each sample has a random level
-            (`pdegen.sampling.noise_levels`). With a range, the operator receives the level in an
+            (`pdegen.sampling.noise`). With a range, the operator receives the level in an
             additional input channel, as the constant (level/high)^½. "snr" does not allow a range,
             because no level in decibels stands for zero noise. [dimensionless, dB for "snr"]
         fresh: Whether noise and levels are drawn anew in each training epoch. If not, they are

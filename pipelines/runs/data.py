@@ -15,8 +15,7 @@ from operators.data import DataError, Reader, Samples, Streamed, Task, open_pair
 from operators.data.errors import ResolutionError
 from operators.data.mixed import containing
 from pdegen.recipe import load_recipe, recipe_names
-from pdegen.sampling.noise import pointwise_std
-from pdegen.sampling.noise_levels import Levels
+from pdegen.sampling.noise import Levels, pointwise_std
 from pdegen.schema import SchemaError
 from pdegen.store.reading import open_sealed
 from pipelines.config.experiment import Experiment

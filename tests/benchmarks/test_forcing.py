@@ -8,7 +8,7 @@ from benchmarks.forcing import ForcingInversion
 from pdegen.domains import PeriodicGrid
 from pdegen.numerics.torus import Torus
 from pdegen.recipe import load_recipe
-from pdegen.sampling.torus import TorusGaussianField
+from pdegen.sampling.gaussian import TorusGaussianField
 
 TORUS = Torus((PeriodicGrid(16),) * 2)
 FIELD = TorusGaussianField(sigma=26.19, tau=7.0, alpha=2.5, modes=4)  # of ns-quick

@@ -14,7 +14,7 @@ from pdegen.equations.darcy_inclusion.triangles import CurvedTriangles, shapes
 from pdegen.numerics.errors import MissingSolverError
 from pdegen.numerics.fenicsx import client
 from pdegen.recipe import load_recipe
-from pdegen.sampling.void import RandomVoid
+from pdegen.sampling.coefficients import RandomVoid
 from pdegen.schema import SchemaError
 from tests.pdegen.test_checks import findings
 

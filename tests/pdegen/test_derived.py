@@ -12,8 +12,7 @@ from pdegen.generation.derived import NoiseJob, add_noise, at_levels
 from pdegen.generation.generate import generate
 from pdegen.generation.verify import verify
 from pdegen.recipe import load_recipe
-from pdegen.sampling.noise import SensorNoise, pointwise_std
-from pdegen.sampling.noise_kinds import Noise
+from pdegen.sampling.noise import Noise, SensorNoise, pointwise_std
 from pdegen.schema import SchemaError
 from pdegen.store.reading import Record, Shards, Store, StoreError, open_sealed
 from pdegen.store.writing import missing, seal, write_shard

@@ -12,7 +12,7 @@ from pdegen.equations.elasticity.mesh import PointTransfer, Rings
 from pdegen.equations.elasticity.solver import Body, Sheet
 from pdegen.numerics.errors import SolveError
 from pdegen.recipe import load_recipe
-from pdegen.sampling.void import RandomVoid
+from pdegen.sampling.coefficients import RandomVoid
 from tests.pdegen import small
 from tests.pdegen.test_checks import findings
 from tests.validation.elasticity import errors

@@ -8,7 +8,7 @@ import pytest
 from pdegen.equations.inviscid_burgers.solver import MinimumPrinciple
 from pdegen.numerics.errors import SolveError
 from pdegen.recipe import load_recipe
-from pdegen.sampling.squared_exponential import SquaredExponentialField, averages
+from pdegen.sampling.gaussian import SquaredExponentialField, averages
 from tests.pdegen.test_checks import findings
 
 FIELD = SquaredExponentialField(0.06, 32)

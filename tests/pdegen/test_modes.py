@@ -8,8 +8,7 @@ import pytest
 
 from pdegen.checks.modes import periodic_modes, square_modes, torus_modes
 from pdegen.domains import CellGrid, PeriodicGrid
-from pdegen.sampling.gaussian import PeriodicGaussianField, SquareGaussianField
-from pdegen.sampling.torus import TorusGaussianField
+from pdegen.sampling.gaussian import PeriodicGaussianField, SquareGaussianField, TorusGaussianField
 
 N, MOST = 24, 7  # points of an axis, largest wave number that is tried
 

@@ -11,16 +11,18 @@ from scipy import stats
 
 from pdegen.sampling.gaussian import NormalStream
 from pdegen.sampling.noise import (
+    KINDS,
     CorrelatedNoise,
     EnsembleNoise,
     MultiplicativeNoise,
+    Noise,
+    NoiseKind,
     PublishedNoise,
     RelativeNoise,
     SensorNoise,
     SNRNoise,
     pointwise_std,
 )
-from pdegen.sampling.noise_kinds import KINDS, Noise, NoiseKind
 from pdegen.schema import SchemaError
 
 pytestmark = pytest.mark.usefixtures("shapes")

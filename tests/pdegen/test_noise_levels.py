@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pdegen.sampling.noise import EnsembleNoise
-from pdegen.sampling.noise_levels import Levels
+from pdegen.sampling.noise import EnsembleNoise, Levels
 from tests.pdegen.test_noise import ALL, fields, std
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pdegen.checks.modes import circle_modes
-from pdegen.sampling.squared_exponential import (
+from pdegen.sampling.gaussian import (
     SquaredExponentialField,
     antiderivative,
     averages,

@@ -6,8 +6,7 @@ from pdegen.checks.gaussian import GaussianCheck
 from pdegen.checks.modes import torus_modes
 from pdegen.domains import PeriodicGrid
 from pdegen.numerics.torus import Torus
-from pdegen.sampling.gaussian import NormalStream
-from pdegen.sampling.torus import TorusGaussianField
+from pdegen.sampling.gaussian import NormalStream, TorusGaussianField
 
 FIELD = TorusGaussianField(sigma=np.sqrt(2) * 7**1.5, tau=7.0, alpha=2.5, modes=31)
 

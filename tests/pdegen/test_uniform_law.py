@@ -6,7 +6,7 @@ import pytest
 from pdegen.checks.check import StoreChecks
 from pdegen.checks.p_values import massart
 from pdegen.checks.uniform import UniformCheck
-from pdegen.sampling.uniform import placed, uniforms
+from pdegen.sampling.coefficients import placed, uniforms
 
 NAMES = ("first", "second", "third")
 

@@ -7,7 +7,7 @@ import pytest
 import typer
 
 from pdegen.recipe import load_recipe, recipe_names
-from pdegen.sampling.noise_kinds import KINDS, NoiseKind
+from pdegen.sampling.noise import KINDS, NoiseKind
 from pdegen.store.reading import Store
 from pipelines.cli import completion
 from pipelines.cli.benchmarks import chosen

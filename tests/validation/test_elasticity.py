@@ -11,7 +11,7 @@ from pdegen.equations.elasticity.mesh import Rings
 from pdegen.equations.elasticity.problem import Elasticity
 from pdegen.equations.elasticity.solver import Body, Sheet
 from pdegen.recipe import load_recipe
-from pdegen.sampling.void import RandomVoid
+from pdegen.sampling.coefficients import RandomVoid
 from tests.absent import absent
 
 VOID = RandomVoid(least=0.2, span=0.2, sigma=16.0, tau=3.0, modes=5)

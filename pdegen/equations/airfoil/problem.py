@@ -17,7 +17,7 @@ from pdegen.equations.airfoil.stream import FreeStream
 from pdegen.equations.base import Problem, with_rounding
 from pdegen.equations.latex import with_value
 from pdegen.equations.registry import equation
-from pdegen.sampling.uniform import Finite, uniforms
+from pdegen.sampling.coefficients import Finite, uniforms
 from pdegen.schema import Count, Strict
 from pdegen.store.format import Drawing, Physics, SurfaceCurve
 from pdegen.store.layout import Variable, function, geometry, parameters, scalar

@@ -12,10 +12,9 @@ from pydantic import BeforeValidator, Field, TypeAdapter, model_validator
 from pdegen.domains import CellGrid
 from pdegen.equations.darcy.checks import PhasesCheck, ScaleCheck
 from pdegen.numerics.device import Array
-from pdegen.sampling.coefficients import LogNormal, Phases, TwoPhase, check_thresholds
+from pdegen.sampling.coefficients import Finite, LogNormal, Phases, TwoPhase, check_thresholds
 from pdegen.sampling.gaussian import SquareGaussianField
 from pdegen.sampling.scalars import NumberOrLaw, ScalarLaw, number_of, number_or_law, stream_of
-from pdegen.sampling.uniform import Finite
 from pdegen.schema import Count, InverseLength, Positive, Strict
 
 PositiveOrLaw = Annotated[Positive | ScalarLaw, NumberOrLaw]

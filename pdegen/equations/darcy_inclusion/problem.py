@@ -18,7 +18,7 @@ from pdegen.equations.latex import with_value
 from pdegen.equations.registry import equation
 from pdegen.numerics.errors import SolveError
 from pdegen.numerics.fenicsx import client
-from pdegen.sampling.void import RandomVoid
+from pdegen.sampling.coefficients import RandomVoid
 from pdegen.schema import Count, NonNegative, Positive, SchemaError, Strict
 from pdegen.store.format import Drawing, Physics
 from pdegen.store.layout import Variable, function, parameters, scalar

@@ -9,8 +9,8 @@ import scipy
 from jaxtyping import Float
 
 from pdegen.domains import CellGrid
+from pdegen.sampling.coefficients import RandomVoid
 from pdegen.sampling.gaussian import NormalStream
-from pdegen.sampling.void import RandomVoid
 
 _FINE = 4096  # angles at which the length of a boundary is measured
 

@@ -20,7 +20,7 @@ from pdegen.equations.elasticity.element import GAUSS, shapes
 from pdegen.equations.elasticity.material import von_mises
 from pdegen.equations.elasticity.solver import Body, Sheet
 from pdegen.numerics.errors import SolveError
-from pdegen.sampling.void import RandomVoid
+from pdegen.sampling.coefficients import RandomVoid
 
 _RESIDUAL = 1e-8  # largest residual that the solver accepts
 _ROUNDING = 8  # safety factor on the effect of float32 displacements on jumps, slopes and forces

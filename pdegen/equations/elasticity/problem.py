@@ -21,7 +21,7 @@ from pdegen.equations.latex import with_value
 from pdegen.equations.registry import equation
 from pdegen.numerics.device import first_true
 from pdegen.numerics.errors import SolveError
-from pdegen.sampling.void import RandomVoid
+from pdegen.sampling.coefficients import RandomVoid
 from pdegen.schema import Count, NonNegative, Positive, Strict
 from pdegen.store.format import Drawing, Physics
 from pdegen.store.layout import Variable, function, geometry, parameters, scalar

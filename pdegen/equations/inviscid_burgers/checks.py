@@ -19,7 +19,7 @@ from pdegen.checks.check import (
 )
 from pdegen.checks.gaussian import GaussianCheck
 from pdegen.checks.modes import circle_modes
-from pdegen.sampling.squared_exponential import (
+from pdegen.sampling.gaussian import (
     SquaredExponentialField,
     antiderivative,
     averages,

@@ -13,7 +13,7 @@ from pdegen.equations.base import Problem, check_size, with_rounding
 from pdegen.equations.inviscid_burgers.checks import inviscid_burgers_checks
 from pdegen.equations.registry import equation
 from pdegen.equations.times import Times, squeeze_single_time
-from pdegen.sampling.squared_exponential import SquaredExponentialField, averages
+from pdegen.sampling.gaussian import SquaredExponentialField, averages
 from pdegen.schema import Coefficient, Count, Positive, Size, Strict, near
 from pdegen.store.format import Drawing, Physics
 from pdegen.store.layout import Coordinate, Variable, function, parameters, scalar, times

@@ -13,7 +13,7 @@ from jaxtyping import Complex, Float
 from pdegen.equations.inviscid_burgers.kernels import minima
 from pdegen.equations.times import checked_times
 from pdegen.numerics.errors import SolveError
-from pdegen.sampling.squared_exponential import antiderivative, averages
+from pdegen.sampling.gaussian import antiderivative, averages
 
 Boundary = Literal["periodic", "outflow"]
 

@@ -19,7 +19,7 @@ from pdegen.equations.pipe.flow import PipeFlow
 from pdegen.equations.pipe.solver import FLOW_RATE, Pipe
 from pdegen.equations.registry import equation
 from pdegen.numerics.device import Array, constant, empty
-from pdegen.sampling.uniform import Range, placed, uniforms
+from pdegen.sampling.coefficients import Range, placed, uniforms
 from pdegen.schema import Count, Strict
 from pdegen.store.format import Drawing, Physics
 from pdegen.store.layout import Variable, function, geometry, parameters, scalar

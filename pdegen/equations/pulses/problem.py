@@ -16,7 +16,7 @@ from pdegen.equations.pulses.checks import pulses_checks
 from pdegen.equations.pulses.solver import Pulse, Transport
 from pdegen.equations.registry import equation
 from pdegen.equations.times import Times, squeeze_single_time
-from pdegen.sampling.uniform import Finite, PositiveRange, Range, placed, uniforms
+from pdegen.sampling.coefficients import Finite, PositiveRange, Range, placed, uniforms
 from pdegen.schema import Count, Strict
 from pdegen.store.format import Drawing, Physics
 from pdegen.store.layout import Coordinate, Variable, function, parameters, times

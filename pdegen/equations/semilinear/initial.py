@@ -18,8 +18,7 @@ from pdegen.domains import PeriodicGrid
 from pdegen.equations.semilinear.solver import Numbers
 from pdegen.numerics.device import Array, constant
 from pdegen.numerics.torus import Torus
-from pdegen.sampling.gaussian import PeriodicGaussianField
-from pdegen.sampling.torus import TorusGaussianField
+from pdegen.sampling.gaussian import PeriodicGaussianField, TorusGaussianField
 from pdegen.schema import Count, InverseLength, Positive, Size, Strict, brief
 
 Field = PeriodicGaussianField | TorusGaussianField

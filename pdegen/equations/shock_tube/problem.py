@@ -16,7 +16,7 @@ from pdegen.equations.registry import equation
 from pdegen.equations.shock_tube.checks import shock_tube_checks
 from pdegen.equations.shock_tube.solver import Gas, ShockTube, State
 from pdegen.equations.times import Times, squeeze_single_time
-from pdegen.sampling.uniform import Finite, PositiveRange, Range, placed, uniforms
+from pdegen.sampling.coefficients import Finite, PositiveRange, Range, placed, uniforms
 from pdegen.schema import Count, Strict
 from pdegen.store.format import Drawing, Physics
 from pdegen.store.layout import Coordinate, Variable, function, parameters, scalar, times

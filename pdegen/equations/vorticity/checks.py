@@ -21,7 +21,7 @@ from pdegen.checks.gaussian import GaussianCheck
 from pdegen.checks.modes import torus_modes
 from pdegen.domains import PeriodicGrid
 from pdegen.numerics.torus import Torus
-from pdegen.sampling.torus import TorusGaussianField
+from pdegen.sampling.gaussian import TorusGaussianField
 
 
 @dataclass(frozen=True)

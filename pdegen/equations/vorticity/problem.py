@@ -25,8 +25,8 @@ from pdegen.numerics.semilinear import Semilinear
 from pdegen.numerics.spectral import interpolated
 from pdegen.numerics.torus import Torus
 from pdegen.numerics.transforms import provenance
+from pdegen.sampling.gaussian import TorusGaussianField
 from pdegen.sampling.scalars import CoefficientOrLaw, NumberOrLaw, ScalarLaw, number_of
-from pdegen.sampling.torus import TorusGaussianField
 from pdegen.schema import Count, InverseLength, Positive, Size, Strict, Tolerance
 from pdegen.store.format import Drawing, Physics
 from pdegen.store.layout import Coordinate, Variable, function, scalar, times

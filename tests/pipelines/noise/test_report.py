@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pdegen.sampling.noise_kinds import KINDS
+from pdegen.sampling.noise import KINDS
 from pipelines.reports.noise_setting import noise_section
 from pipelines.reports.noise_table import UNEXPLAINED, Results, _spread
 from pipelines.reports.wording import significant

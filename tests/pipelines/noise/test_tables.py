@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pdegen.sampling.noise_kinds import KINDS
+from pdegen.sampling.noise import KINDS
 from pipelines.reports import noise_curves
 from pipelines.reports.figures import HALF, WIDE
 from pipelines.reports.noise_curves import error_pictures
