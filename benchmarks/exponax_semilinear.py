@@ -34,7 +34,7 @@ from benchmarks.history import show
 from benchmarks.timing import interleaved, ratio, rounded
 from pdegen.domains import PeriodicGrid
 from pdegen.numerics.semilinear import Semilinear
-from pdegen.numerics.torus import Torus
+from pdegen.numerics.spectral import Torus
 from pdegen.recipe import load_recipe
 
 TOLERANCE = 1e-5

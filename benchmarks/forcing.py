@@ -13,7 +13,7 @@ from pdegen.equations.vorticity.solver import Flow
 from pdegen.inverse.gaussian import GaussianEstimate, GaussianInversion
 from pdegen.numerics.device import Array, torch
 from pdegen.numerics.semilinear import Semilinear
-from pdegen.numerics.torus import Torus
+from pdegen.numerics.spectral import Torus
 from pdegen.sampling.gaussian import TorusGaussianField
 
 _TOLERANCE = 1e-3  # error of w(T) while the estimate is computed

@@ -24,8 +24,8 @@ from benchmarks.products import alone, counted, products_of
 from benchmarks.timing import Say, copy_speed, interleaved, milliseconds, ratio, rounded
 from pdegen.generation.generate import generate
 from pdegen.generation.recipe_arrays import layout
-from pdegen.numerics.block_tridiagonal import solve_block_tridiagonal
 from pdegen.numerics.device import constant, empty, samples_at_once, zeros
+from pdegen.numerics.sines import solve_block_tridiagonal
 from pdegen.recipe import Recipe, load_recipe
 from pdegen.store.reading import Store
 from pdegen.store.writing import lay_out

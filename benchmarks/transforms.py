@@ -27,9 +27,7 @@ from benchmarks.exponax_burgers import ONE_THREAD
 from benchmarks.history import show
 from benchmarks.timing import interleaved, ratio, rounded
 from pdegen.domains import PeriodicGrid
-from pdegen.numerics.etdrk import Step
-from pdegen.numerics.pseudospectral import Pseudospectral
-from pdegen.numerics.torus import Torus
+from pdegen.numerics.spectral import Pseudospectral, Step, Torus
 from pdegen.numerics.transforms import has_vectors
 
 ROWS = 8
@@ -48,7 +46,7 @@ def shapes() -> dict[str, tuple[int, ...]]:
 def ours(torus: Torus) -> Callable[[int], object]:
     """Pairs of the compiled transforms: u -> u at the points, between modes."""
     from pdegen.numerics import lane_steps
-    from pdegen.numerics.lane_march import LaneMarch
+    from pdegen.numerics.lane_steps import LaneMarch
 
     same = Pseudospectral(torus, [[(0, None)]], [[(1.0, (0,))]], [[(0, None)]])
     march = LaneMarch(same, Step.of(torus.laplacian[None], 1.0), 1.0)

@@ -31,7 +31,7 @@ from benchmarks.timing import interleaved, ratio, rounded
 from pdegen.domains import PeriodicGrid
 from pdegen.equations.vorticity.solver import Flow
 from pdegen.numerics.device import reuse_memory
-from pdegen.numerics.torus import Torus
+from pdegen.numerics.spectral import Torus
 from pdegen.sampling.gaussian import TorusGaussianField
 
 CASES = {64: (1e-3, 1.0, 8), 128: (1e-4, 1.0, 8), 256: (1e-5, 0.5, 8)}  # viscosity, time, samples

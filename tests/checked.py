@@ -18,7 +18,7 @@ MODULES = (
     "pdegen.sampling.gaussian",
     "pdegen.numerics.sines",
     "pdegen.numerics.spectral",
-    "pdegen.numerics.etdrk",
+    "pdegen.numerics.spectral",
     "pdegen.equations.burgers.solver",
     "pdegen.sampling.coefficients",
     "pdegen.equations.darcy.finite_element",

@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[1]
 LIMIT = 120  # seconds that the tests may take with one fault
 MODULES = {  # and their tests
     "pdegen/numerics/spectral.py": "tests/pdegen/test_spectral.py tests/pdegen/test_vorticity.py",
-    "pdegen/numerics/etdrk.py": "tests/pdegen/test_etdrk.py",
+    "pdegen/numerics/spectral.py": "tests/pdegen/test_etdrk.py",
     "pdegen/numerics/sines.py": "tests/pdegen/test_sines.py",
     "pdegen/equations/darcy/finite_volume.py": "tests/pdegen/test_finite_volume.py "
     "tests/pdegen/test_darcy.py",

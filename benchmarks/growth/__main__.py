@@ -23,7 +23,7 @@ from benchmarks.growth.equations import EQUATIONS
 from benchmarks.growth.measuring import Case, measured
 from benchmarks.growth.operators import OPERATORS
 from benchmarks.history import RESULTS, append
-from pdegen.numerics.one_thread import one_thread
+from pdegen.numerics.device import one_thread
 
 NAME = "growth"
 EXCEEDS = 0.15  # from which difference to the theory a reason is given

@@ -12,9 +12,8 @@ import numpy as np
 from jaxtyping import Complex, Float, Int
 
 from pdegen.checks.check import EPSILON, Bound, Check, Finding, Values
-from pdegen.numerics.etdrk import Step, Symbol
 from pdegen.numerics.semilinear import Modes, Nonlinear
-from pdegen.numerics.torus import Torus
+from pdegen.numerics.spectral import Step, Symbol, Torus
 
 Frames = Complex[np.ndarray, "batch times components *modes"]
 Terms = Callable[[Torus], tuple[Symbol, Nonlinear | None]]

@@ -22,9 +22,16 @@ from pdegen.equations.parameters import WithLaws
 from pdegen.equations.registry import equation_name_of, registered_problems
 from pdegen.inverse.classical import ClassicalMethod, Forward, InverseProblem
 from pdegen.inverse.tikhonov import by_forward
-from pdegen.numerics.device import Array, constant, first_true, samples_at_once, to_numpy, torch
-from pdegen.numerics.errors import SolveError
-from pdegen.numerics.one_thread import one_thread
+from pdegen.numerics.device import (
+    Array,
+    SolveError,
+    constant,
+    first_true,
+    one_thread,
+    samples_at_once,
+    to_numpy,
+    torch,
+)
 from pdegen.plugins import PluginFile, module_of, plugin_of
 from pdegen.schema import Count, SchemaError, Strict
 from pdegen.software import versions

@@ -18,7 +18,7 @@ from pdegen.generation.engines import check, pool
 from pdegen.generation.job import Job, RecipeJob
 from pdegen.generation.log import logged
 from pdegen.generation.pools import Pool
-from pdegen.numerics.errors import WorkerError
+from pdegen.numerics.device import WorkerError
 from pdegen.ownership import check_room, enclosing_store
 from pdegen.recipe import Recipe
 from pdegen.store import lock

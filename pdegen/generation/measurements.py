@@ -12,7 +12,7 @@ import numpy as np
 
 from pdegen.equations.base import Problem, SampleError
 from pdegen.generation.pools import Pool
-from pdegen.numerics.errors import SolveError
+from pdegen.numerics.device import SolveError
 from pdegen.recipe import Recipe, recipe_folder
 from pdegen.store.format import Json
 

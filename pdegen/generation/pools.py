@@ -11,8 +11,7 @@ from itertools import islice
 from threading import BoundedSemaphore, Condition
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pdegen.numerics.device import reuse_memory
-from pdegen.numerics.one_thread import one_thread
+from pdegen.numerics.device import one_thread, reuse_memory
 
 if TYPE_CHECKING:
     from distributed import Client

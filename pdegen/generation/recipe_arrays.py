@@ -9,7 +9,7 @@ from types import MappingProxyType
 import numpy as np
 
 from pdegen.equations.base import Problem, SampleError
-from pdegen.numerics.one_thread import one_thread
+from pdegen.numerics.device import one_thread
 from pdegen.plugins import error_in_plugin, error_summary, path_of, plugin_of
 from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError

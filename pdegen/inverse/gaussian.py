@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from pdegen.domains import PeriodicGrid
 from pdegen.inverse.gauss_newton import newton_step
-from pdegen.numerics.errors import SolveError
+from pdegen.numerics.device import SolveError
 
 Unknowns = Float[np.ndarray, " p"]
 Data = Float[np.ndarray, " m"]

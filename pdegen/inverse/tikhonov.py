@@ -16,7 +16,7 @@ from pdegen.inverse.classical import (
     Inversion,
     half_decades,
 )
-from pdegen.numerics.errors import SolveError
+from pdegen.numerics.device import SolveError
 from pdegen.schema import SchemaError
 
 MOST = 1024  # unknowns: the matrices are dense, and a derivative takes two solves for each unknown

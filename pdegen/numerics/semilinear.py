@@ -19,6 +19,7 @@ from jaxtyping import Bool, Complex, Float, Int
 
 from pdegen.numerics.device import (
     Array,
+    SolveError,
     blocks,
     constant,
     detached,
@@ -26,11 +27,18 @@ from pdegen.numerics.device import (
     reuse_memory,
     to_numpy,
 )
-from pdegen.numerics.errors import SolveError
-from pdegen.numerics.estimates import contraction, grown_rounding, norms, relative, rounding
-from pdegen.numerics.etdrk import Step, Symbol
-from pdegen.numerics.pseudospectral import Pseudospectral, Rates
-from pdegen.numerics.torus import Torus
+from pdegen.numerics.spectral import (
+    Pseudospectral,
+    Rates,
+    Step,
+    Symbol,
+    Torus,
+    contraction,
+    grown_rounding,
+    norms,
+    relative,
+    rounding,
+)
 from pdegen.numerics.transforms import EIGHT, has_vectors
 
 Modes = Complex[Array, "batch components *modes"]
@@ -342,7 +350,7 @@ class Discrete:
             and has_vectors(self.torus.points)
             and v.shape[1:] == self.linear.shape[-v.ndim + 1 :]  # L is not repeated
         ):
-            from pdegen.numerics.lane_march import LaneMarch  # compiled when it is imported
+            from pdegen.numerics.lane_steps import LaneMarch  # compiled when it is imported
 
             return LaneMarch(nonlinear, self._step(h), h, watched)(v, count)
         step, total = self._step(h).where(v), 0.0

@@ -20,7 +20,7 @@ from jaxtyping import Complex, Float, Int, Int64
 from pdegen.domains import CellGrid, NodalGrid, PeriodicGrid
 from pdegen.numerics.device import ARRAY_POINTS, Array, blocks, constant, empty, reuse_memory, torch
 from pdegen.numerics.sines import faster_by_fft
-from pdegen.numerics.torus import Torus
+from pdegen.numerics.spectral import Torus
 
 # The counter-based generator Philox4x64-10 on a device of PyTorch, in signed 64-bit integers.
 

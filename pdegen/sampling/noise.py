@@ -24,7 +24,7 @@ from pydantic import (
     model_validator,
 )
 
-from pdegen.numerics.one_thread import one_thread
+from pdegen.numerics.device import one_thread
 from pdegen.sampling.gaussian import NormalStream
 from pdegen.schema import Positive, Strict, near
 

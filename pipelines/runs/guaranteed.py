@@ -11,8 +11,7 @@ from operators.data import Samples
 from operators.data.variables import names_of
 from pdegen.equations.base import Problem, SampleError
 from pdegen.equations.guarantee import Guarantee
-from pdegen.numerics.device import samples_at_once
-from pdegen.numerics.errors import SolveError
+from pdegen.numerics.device import SolveError, samples_at_once
 from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError
 from pdegen.store.reading import Store, open_sealed

@@ -20,7 +20,7 @@ from operators.data import Batch, Perturbation, Reader, Subsample
 from operators.data.reading import Blocks, Rows, values_in
 from operators.data.resolution import Reduction, Values
 from pdegen.equations.base import Problem
-from pdegen.numerics.one_thread import one_thread
+from pdegen.numerics.device import one_thread
 from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError
 from pdegen.store.layout import Variable

@@ -6,7 +6,7 @@ import torch
 
 from benchmarks.forcing import ForcingInversion
 from pdegen.domains import PeriodicGrid
-from pdegen.numerics.torus import Torus
+from pdegen.numerics.spectral import Torus
 from pdegen.recipe import load_recipe
 from pdegen.sampling.gaussian import TorusGaussianField
 

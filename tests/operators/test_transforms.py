@@ -22,7 +22,7 @@ from pdegen.domains import Box, CellGrid, Cloud, NodalGrid, PeriodicGrid
 from pdegen.equations.burgers.solver import ColeHopf
 from pdegen.equations.darcy.finite_volume import FiniteVolume
 from pdegen.equations.vorticity.solver import Flow
-from pdegen.numerics.torus import Torus
+from pdegen.numerics.spectral import Torus
 
 
 def square(axis):

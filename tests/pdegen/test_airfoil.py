@@ -15,7 +15,7 @@ from pdegen.equations.airfoil.stream import FreeStream
 from pdegen.equations.base import SampleError
 from pdegen.generation.generate import generate
 from pdegen.generation.job import RecipeJob
-from pdegen.numerics.errors import SolveError
+from pdegen.numerics.device import SolveError
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
 from tests.oracles import ringleb

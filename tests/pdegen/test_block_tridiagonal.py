@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from pdegen.numerics.block_tridiagonal import solve_block_tridiagonal
+from pdegen.numerics.sines import solve_block_tridiagonal
 
 
 def a_chain(segments=5, outer=3, inner=4, batch=2):

@@ -11,7 +11,7 @@ from pdegen.equations.burgers.linearised import LinearisedColeHopf
 from pdegen.equations.burgers.solver import ColeHopf
 from pdegen.inverse.classical import InverseProblem
 from pdegen.inverse.gaussian import CircleModes, GaussianInversion
-from pdegen.numerics.errors import SolveError
+from pdegen.numerics.device import SolveError
 from pdegen.recipe import load_recipe
 from pdegen.sampling.gaussian import NormalStream, PeriodicGaussianField
 from pdegen.schema import SchemaError

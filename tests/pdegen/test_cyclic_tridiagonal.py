@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pdegen.numerics.cyclic_tridiagonal import solve_cyclic_tridiagonal
+from pdegen.numerics.sines import solve_cyclic_tridiagonal
 
 
 def of_ring(n, size, batch=3, seed=0):

@@ -11,7 +11,7 @@ from pdegen.equations.darcy_inclusion.checks import finite_volumes
 from pdegen.equations.darcy_inclusion.shape import RandomInclusion
 from pdegen.equations.darcy_inclusion.solver import Disc, FittedElement
 from pdegen.equations.darcy_inclusion.triangles import CurvedTriangles, shapes
-from pdegen.numerics.errors import MissingSolverError
+from pdegen.numerics.device import MissingSolverError
 from pdegen.numerics.fenicsx import client
 from pdegen.recipe import load_recipe
 from pdegen.sampling.coefficients import RandomVoid

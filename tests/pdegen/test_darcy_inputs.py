@@ -14,7 +14,7 @@ from pdegen.equations.darcy.estimate import compared_refinements, estimated_erro
 from pdegen.equations.darcy.finite_volume import FiniteVolume
 from pdegen.generation.generate import generate
 from pdegen.generation.repair import repair
-from pdegen.numerics.errors import SolveError
+from pdegen.numerics.device import SolveError
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
 from tests.pdegen.test_checks import findings

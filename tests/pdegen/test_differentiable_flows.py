@@ -8,7 +8,7 @@ from pdegen.domains import PeriodicGrid
 from pdegen.equations.semilinear.problem import SemilinearProblem
 from pdegen.equations.vorticity.solver import Flow
 from pdegen.numerics.semilinear import Semilinear
-from pdegen.numerics.torus import Torus
+from pdegen.numerics.spectral import Torus
 from pdegen.recipe import load_recipe
 from tests.pdegen.small import SEMILINEAR
 

@@ -10,7 +10,7 @@ from pdegen.equations.elasticity.element import Elements, shapes
 from pdegen.equations.elasticity.material import Hooke, MooneyRivlin, von_mises
 from pdegen.equations.elasticity.mesh import PointTransfer, Rings
 from pdegen.equations.elasticity.solver import Body, Sheet
-from pdegen.numerics.errors import SolveError
+from pdegen.numerics.device import SolveError
 from pdegen.recipe import load_recipe
 from pdegen.sampling.coefficients import RandomVoid
 from tests.pdegen import small

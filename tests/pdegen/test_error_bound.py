@@ -10,7 +10,7 @@ from pdegen.equations.darcy.finite_volume import FiniteVolume
 from pdegen.equations.darcy.operator import Diffusion
 from pdegen.equations.darcy.poisson import Poisson
 from pdegen.equations.darcy.reconstruction import Biquadratic
-from pdegen.numerics.errors import SolveError
+from pdegen.numerics.device import SolveError
 from pdegen.sampling.gaussian import SquareGaussianField
 from tests.oracles.bilinear import bilinear_solution
 

@@ -3,7 +3,7 @@ from decimal import Decimal, localcontext
 import numpy as np
 import pytest
 
-from pdegen.numerics.etdrk import Step
+from pdegen.numerics.spectral import Step
 
 pytestmark = pytest.mark.usefixtures("shapes")
 

@@ -8,7 +8,7 @@ import pytest
 from pdegen.checks.check import StoreChecks
 from pdegen.checks.evolution import Evolution, EvolutionCheck
 from pdegen.domains import PeriodicGrid
-from pdegen.numerics.torus import Torus
+from pdegen.numerics.spectral import Torus
 from tests.pdegen.test_checks import findings
 from tests.pdegen.test_manipulated import problem, stored
 

@@ -8,7 +8,7 @@ from pdegen.domains import CellGrid
 from pdegen.equations.darcy.finite_volume import FiniteVolume, Solution
 from pdegen.equations.darcy.operator import Diffusion
 from pdegen.equations.darcy.poisson import Poisson
-from pdegen.numerics.errors import SolveError
+from pdegen.numerics.device import SolveError
 from pdegen.sampling.gaussian import SquareGaussianField
 from tests.oracles import five_points
 

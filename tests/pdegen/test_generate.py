@@ -15,7 +15,7 @@ from pdegen.generation import job as jobs
 from pdegen.generation.generate import Progress, generate
 from pdegen.generation.job import RecipeJob
 from pdegen.generation.pools import EngineError
-from pdegen.numerics.errors import SolveError
+from pdegen.numerics.device import SolveError
 from pdegen.recipe import load_recipe
 from pdegen.store.objects import Objects
 from pdegen.store.reading import Record, Store, StoreError

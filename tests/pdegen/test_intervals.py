@@ -12,8 +12,7 @@ from pdegen.equations.darcy.phase_flow import PhaseFlow
 from pdegen.equations.darcy.published import PublishedScheme
 from pdegen.equations.darcy.total_variation import TotalVariation
 from pdegen.equations.shock_tube.solver import ShockTube, State
-from pdegen.numerics.spectral import antiderivative_symbol, derivative_symbol
-from pdegen.numerics.torus import Torus
+from pdegen.numerics.spectral import Torus, antiderivative_symbol, derivative_symbol
 from pdegen.sampling.gaussian import PeriodicGaussianField, SquareGaussianField
 
 LENGTH, START, N = 2.5, 0.75, 64

@@ -9,7 +9,7 @@ from pdegen.equations.darcy.problem import Darcy
 from pdegen.generation.engines import pool
 from pdegen.generation.generate import generate
 from pdegen.generation.measurements import error_key, label_error, measured_errors, table
-from pdegen.numerics.errors import SolveError
+from pdegen.numerics.device import SolveError
 from pdegen.recipe import load_recipe, recipe_folder, recipe_names
 
 WITH_REFERENCE = [name for name in recipe_names() if load_recipe(name).problem.compared_samples]

@@ -16,7 +16,7 @@ from pdegen.generation.generate import generate
 from pdegen.generation.job import RecipeJob
 from pdegen.generation.repair import repair
 from pdegen.generation.verify import verify
-from pdegen.numerics.one_thread import one_thread
+from pdegen.numerics.device import one_thread
 from pdegen.recipe import load_recipe
 from pdegen.sampling.noise import CorrelatedNoise, NoiseModel
 from pdegen.store.reading import Store

@@ -11,7 +11,7 @@ from pdegen.equations.pipe.centre_line import CentreLine
 from pdegen.equations.pipe.flow import PipeFlow
 from pdegen.equations.pipe.problem import relative_errors
 from pdegen.equations.pipe.solver import FLOW_RATE, Pipe
-from pdegen.numerics.errors import SolveError
+from pdegen.numerics.device import SolveError
 from pdegen.recipe import load_recipe
 from tests.pdegen import small
 from tests.pdegen.test_checks import findings

@@ -4,13 +4,10 @@ import numpy as np
 import pytest
 
 from pdegen.domains import PeriodicGrid
-from pdegen.numerics import lane_march
-from pdegen.numerics.etdrk import Step
-from pdegen.numerics.lane_march import LaneMarch
-from pdegen.numerics.lane_steps import march
-from pdegen.numerics.pseudospectral import Pseudospectral, Rates
+from pdegen.numerics import lane_steps
+from pdegen.numerics.lane_steps import LaneMarch, march
 from pdegen.numerics.semilinear import Discrete
-from pdegen.numerics.torus import Torus
+from pdegen.numerics.spectral import Pseudospectral, Rates, Step, Torus
 from pdegen.numerics.transforms import has_vectors
 
 RNG = np.random.default_rng(5)
@@ -195,7 +192,7 @@ def test_complex_coefficients_of_each_sample_are_those_of_whole_arrays():
 def test_a_block_whose_samples_have_all_blown_up_is_left(monkeypatch):
     on, marched = torus(48), []
     monkeypatch.setattr(
-        lane_march.steps, "march", lambda *args: marched.append(args[-2]) or march(*args)
+        lane_steps.steps, "march", lambda *args: marched.append(args[-2]) or march(*args)
     )
     step = Step.of((0.01 * on.laplacian)[None], 0.01)
     after, _ = LaneMarch(burgers(on), step, 0.01)(1e4 * modes(on, 9, 1), 64 * 5)

@@ -6,7 +6,7 @@ from scipy.integrate import solve_ivp
 
 from pdegen.domains import PeriodicGrid
 from pdegen.equations.semilinear.solver import Terms
-from pdegen.numerics.torus import Torus
+from pdegen.numerics.spectral import Torus
 
 ZERO = (0.0, 0.0)
 

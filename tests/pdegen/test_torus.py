@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from pdegen.domains import PeriodicGrid
-from pdegen.numerics.torus import Torus
+from pdegen.numerics.spectral import Torus
 
 SHAPES = [((24,), 2), ((16, 24), 2), ((24, 16), 3), ((12, 16, 20), 1)]
 

@@ -5,7 +5,7 @@ from pdegen.checks.check import StoreChecks
 from pdegen.checks.gaussian import GaussianCheck
 from pdegen.checks.modes import torus_modes
 from pdegen.domains import PeriodicGrid
-from pdegen.numerics.torus import Torus
+from pdegen.numerics.spectral import Torus
 from pdegen.sampling.gaussian import NormalStream, TorusGaussianField
 
 FIELD = TorusGaussianField(sigma=np.sqrt(2) * 7**1.5, tau=7.0, alpha=2.5, modes=31)

@@ -5,7 +5,7 @@ from pdegen.domains import PeriodicGrid
 from pdegen.equations.base import SampleError
 from pdegen.equations.vorticity.problem import Vorticity
 from pdegen.equations.vorticity.solver import Flow
-from pdegen.numerics.torus import Torus
+from pdegen.numerics.spectral import Torus
 from tests.pdegen.test_checks import findings
 from tests.validation.vorticity import initial
 

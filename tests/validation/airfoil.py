@@ -27,7 +27,7 @@ from pdegen.equations.airfoil.grid import NORMAL_CELLS, PUBLISHED_CELLS, SIDE_CE
 from pdegen.equations.airfoil.problem import AirfoilFlow, richardson_error
 from pdegen.equations.airfoil.solver import Airfoil
 from pdegen.equations.airfoil.stream import FreeStream
-from pdegen.numerics.errors import SolveError
+from pdegen.numerics.device import SolveError
 from pdegen.recipe import load_recipe
 from tests.pdegen.test_airfoil import mach_number, pressure_coefficients, shock
 

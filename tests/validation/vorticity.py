@@ -13,7 +13,7 @@ import numpy as np
 
 from pdegen.domains import PeriodicGrid
 from pdegen.equations.vorticity.solver import Flow
-from pdegen.numerics.torus import Torus
+from pdegen.numerics.spectral import Torus
 
 TIMES = (1.0, 5.0, 10.0, 15.0, 20.0)
 POINTS = (128, 192, 256, 384)

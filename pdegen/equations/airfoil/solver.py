@@ -21,7 +21,7 @@ from pdegen.equations.airfoil.grid import (
 )
 from pdegen.equations.airfoil.mesh import Mesh, topology
 from pdegen.equations.airfoil.stream import FreeStream
-from pdegen.numerics.errors import SolveError
+from pdegen.numerics.device import SolveError
 
 # CFL numbers: of the first step, of the first step from a nearby flow, and the largest
 _FIRST_CFL, _NEAR_CFL, _LARGEST_CFL = 20.0, 50.0, 1e9

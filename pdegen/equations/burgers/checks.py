@@ -21,10 +21,8 @@ from pdegen.checks.evolution import Evolution
 from pdegen.checks.gaussian import GaussianCheck
 from pdegen.checks.modes import periodic_modes
 from pdegen.domains import PeriodicGrid
-from pdegen.numerics.etdrk import Symbol
 from pdegen.numerics.semilinear import Nonlinear
-from pdegen.numerics.spectral import antiderivative_symbol
-from pdegen.numerics.torus import Torus
+from pdegen.numerics.spectral import Symbol, Torus, antiderivative_symbol
 from pdegen.sampling.gaussian import PeriodicGaussianField
 
 _UNRESOLVED = 8.0  # deviations: unresolved modes of a exceed them with probability e⁻³² at most

@@ -19,8 +19,7 @@ from pdegen.equations.latex import with_value
 from pdegen.equations.registry import equation
 from pdegen.equations.times import TimesFromStart, check_divides, check_steps, squeeze_single_time
 from pdegen.inverse.classical import ClassicalMethod, Forward, InverseProblem
-from pdegen.numerics.device import Array, first_true
-from pdegen.numerics.errors import SolveError
+from pdegen.numerics.device import Array, SolveError, first_true
 from pdegen.numerics.spectral import interpolated
 from pdegen.numerics.transforms import provenance
 from pdegen.sampling.gaussian import PeriodicGaussianField

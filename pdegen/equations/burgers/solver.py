@@ -22,17 +22,21 @@ from pdegen.equations.times import checked_times
 from pdegen.numerics.device import (
     ARRAY_POINTS,
     Array,
+    SolveError,
     blocks,
     constant,
     first_true,
     reuse_memory,
     scaled,
 )
-from pdegen.numerics.errors import SolveError
-from pdegen.numerics.pseudospectral import Pseudospectral
 from pdegen.numerics.semilinear import Discrete
-from pdegen.numerics.spectral import antiderivative_symbol, derivative_symbol, wave_numbers
-from pdegen.numerics.torus import Torus
+from pdegen.numerics.spectral import (
+    Pseudospectral,
+    Torus,
+    antiderivative_symbol,
+    derivative_symbol,
+    wave_numbers,
+)
 
 Rows = Float[Array, "b n"]
 

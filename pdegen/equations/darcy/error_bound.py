@@ -16,8 +16,7 @@ from pdegen.equations.darcy.operator import Diffusion, outflow
 from pdegen.equations.darcy.poisson import Poisson
 from pdegen.equations.darcy.reconstruction import Biquadratic
 from pdegen.equations.guarantee import Guarantee
-from pdegen.numerics.device import first_true
-from pdegen.numerics.errors import SolveError
+from pdegen.numerics.device import SolveError, first_true
 
 _FRIEDRICHS = 1 / (np.sqrt(2) * np.pi)  # C in ‖e‖ <= C ‖∇e‖ for e in H¹₀ of the unit square
 _ROUNDS = 2  # corrections of a flux; the second removes rounding that the first leaves

@@ -17,10 +17,8 @@ from pdegen.equations.darcy import kernels
 from pdegen.equations.darcy.interface import InterfaceSolver
 from pdegen.equations.darcy.operator import Diffusion, Faces
 from pdegen.equations.darcy.poisson import Poisson
-from pdegen.numerics.conjugate_gradients import conjugate_gradients
-from pdegen.numerics.device import Array, constant, first_true
-from pdegen.numerics.errors import SolveError
-from pdegen.numerics.sines import by_fft, by_products
+from pdegen.numerics.device import Array, SolveError, constant, first_true
+from pdegen.numerics.sines import by_fft, by_products, conjugate_gradients
 
 Inverse = Callable[[np.ndarray], tuple[np.ndarray, float, int]]  # u, residual, iterations
 Iterated = Callable[[np.ndarray, float], tuple[np.ndarray, int]]

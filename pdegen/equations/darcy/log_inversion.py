@@ -27,7 +27,7 @@ from pdegen.inverse.observation import (
     interpolation,
 )
 from pdegen.inverse.prior import Prior
-from pdegen.numerics.errors import SolveError
+from pdegen.numerics.device import SolveError
 from pdegen.sampling.gaussian import SquareGaussianField
 
 _MODES = 20  # modes along each axis; data of u hold next to no information about higher ones

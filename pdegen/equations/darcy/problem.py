@@ -38,8 +38,7 @@ from pdegen.equations.darcy.refinement import forward_map, reference_solver, ref
 from pdegen.equations.latex import number, with_value
 from pdegen.equations.registry import equation
 from pdegen.inverse.classical import ClassicalMethod, Forward, InverseProblem
-from pdegen.numerics.device import Array, first_true
-from pdegen.numerics.errors import SolveError
+from pdegen.numerics.device import Array, SolveError, first_true
 from pdegen.numerics.fenicsx import client
 from pdegen.sampling.scalars import ScalarLaw, number_of
 from pdegen.schema import Count, SchemaError

@@ -25,7 +25,7 @@ from pdegen.inverse.observation import (
     averages,
     interpolation,
 )
-from pdegen.numerics.conjugate_gradients import conjugate_gradients
+from pdegen.numerics.sines import conjugate_gradients
 
 _sparse: Any = scipy.sparse  # not in its stubs
 

@@ -16,7 +16,7 @@ from pdegen.equations.darcy_inclusion.shape import RandomInclusion
 from pdegen.equations.darcy_inclusion.solver import FittedElement
 from pdegen.equations.latex import with_value
 from pdegen.equations.registry import equation
-from pdegen.numerics.errors import SolveError
+from pdegen.numerics.device import SolveError
 from pdegen.numerics.fenicsx import client
 from pdegen.sampling.coefficients import RandomVoid
 from pdegen.schema import Count, NonNegative, Positive, SchemaError, Strict

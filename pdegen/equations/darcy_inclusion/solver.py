@@ -19,7 +19,7 @@ from jaxtyping import Float
 
 from pdegen.domains import CellGrid
 from pdegen.equations.darcy_inclusion.triangles import CurvedTriangles
-from pdegen.numerics.errors import SolveError
+from pdegen.numerics.device import SolveError
 from pdegen.numerics.fenicsx import client
 
 _TIMEOUT = 300.0  # seconds for a sample in the worker

@@ -19,7 +19,7 @@ from pdegen.checks.gaussian import normal_numbers
 from pdegen.equations.elasticity.element import GAUSS, shapes
 from pdegen.equations.elasticity.material import von_mises
 from pdegen.equations.elasticity.solver import Body, Sheet
-from pdegen.numerics.errors import SolveError
+from pdegen.numerics.device import SolveError
 from pdegen.sampling.coefficients import RandomVoid
 
 _RESIDUAL = 1e-8  # largest residual that the solver accepts

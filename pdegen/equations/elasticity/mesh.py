@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from pdegen.equations.elasticity.element import GAUSS, local_derivatives, shapes
-from pdegen.numerics.quadratic import with_midpoints
+from pdegen.numerics.spectral import with_midpoints
 
 SIDES = 4  # sides of the square
 _EDGE = 1e-9  # distance, over an element, at which a point belongs to both neighbours

@@ -19,8 +19,7 @@ from pdegen.equations.elasticity.recovery import Recovery
 from pdegen.equations.elasticity.solver import Body, Sheet, Solution
 from pdegen.equations.latex import with_value
 from pdegen.equations.registry import equation
-from pdegen.numerics.device import first_true
-from pdegen.numerics.errors import SolveError
+from pdegen.numerics.device import SolveError, first_true
 from pdegen.sampling.coefficients import RandomVoid
 from pdegen.schema import Count, NonNegative, Positive, Strict
 from pdegen.store.format import Drawing, Physics

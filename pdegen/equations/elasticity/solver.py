@@ -10,8 +10,8 @@ from jaxtyping import Bool, Float, Int
 from pdegen.equations.elasticity.element import GAUSS, Elements, shapes
 from pdegen.equations.elasticity.material import Material
 from pdegen.equations.elasticity.mesh import Rings
-from pdegen.numerics.cyclic_tridiagonal import solve_cyclic_tridiagonal
-from pdegen.numerics.errors import SolveError
+from pdegen.numerics.device import SolveError
+from pdegen.numerics.sines import solve_cyclic_tridiagonal
 
 _MOST_STEPS = 25  # largest number of Newton steps at a load
 _ROUGH = 1e-2  # relative residual to reach at part of the load

@@ -12,7 +12,7 @@ from jaxtyping import Complex, Float
 
 from pdegen.equations.inviscid_burgers.kernels import minima
 from pdegen.equations.times import checked_times
-from pdegen.numerics.errors import SolveError
+from pdegen.numerics.device import SolveError
 from pdegen.sampling.gaussian import antiderivative, averages
 
 Boundary = Literal["periodic", "outflow"]

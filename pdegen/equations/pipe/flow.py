@@ -8,7 +8,7 @@ from array_api_compat import array_namespace
 from jaxtyping import Float
 
 from pdegen.numerics.device import Array
-from pdegen.numerics.quadratic import with_midpoints
+from pdegen.numerics.spectral import with_midpoints
 
 
 class PipeFlow(NamedTuple):

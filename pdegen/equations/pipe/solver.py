@@ -13,9 +13,15 @@ from jaxtyping import Float, Int
 
 from pdegen.equations.pipe.elements import TaylorHood
 from pdegen.equations.pipe.flow import PipeFlow
-from pdegen.numerics.block_tridiagonal import solve_block_tridiagonal
-from pdegen.numerics.device import Array, constant, first_true, singular_matrix_error, zeros
-from pdegen.numerics.errors import SolveError
+from pdegen.numerics.device import (
+    Array,
+    SolveError,
+    constant,
+    first_true,
+    singular_matrix_error,
+    zeros,
+)
+from pdegen.numerics.sines import solve_block_tridiagonal
 
 FLOW_RATE = 1 / 6  # flow through a section
 _MOST_STEPS = 20  # largest number of Newton steps

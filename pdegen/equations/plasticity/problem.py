@@ -15,7 +15,7 @@ from pdegen.equations.plasticity.checks import MOST_ERROR, plasticity_checks
 from pdegen.equations.plasticity.die import Spline
 from pdegen.equations.plasticity.solver import Billet, Forging, Metal, centred
 from pdegen.equations.registry import equation
-from pdegen.numerics.errors import SolveError
+from pdegen.numerics.device import SolveError
 from pdegen.sampling.coefficients import Range, uniforms
 from pdegen.schema import Count, NonNegative, Strict, Tolerance
 from pdegen.store.format import Drawing, Physics

@@ -14,7 +14,7 @@ from numpy.polynomial import Polynomial
 from pdegen.checks.check import EPSILON, Bound, Check, Distinct, Values, stated_error
 from pdegen.checks.evolution import Evolution
 from pdegen.equations.semilinear.solver import Numbers, Terms
-from pdegen.numerics.torus import Torus
+from pdegen.numerics.spectral import Torus
 
 Moments = Float[np.ndarray, "batch times components"]
 Quantity = Callable[["_OutputBatch"], tuple[Moments, Moments]]  # from a batch to values and limits

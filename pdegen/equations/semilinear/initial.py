@@ -17,7 +17,7 @@ from pdegen.checks.modes import Modes, periodic_modes, torus_modes
 from pdegen.domains import PeriodicGrid
 from pdegen.equations.semilinear.solver import Numbers
 from pdegen.numerics.device import Array, constant
-from pdegen.numerics.torus import Torus
+from pdegen.numerics.spectral import Torus
 from pdegen.sampling.gaussian import PeriodicGaussianField, TorusGaussianField
 from pdegen.schema import Count, InverseLength, Positive, Size, Strict, brief
 

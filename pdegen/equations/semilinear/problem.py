@@ -30,7 +30,7 @@ from pdegen.equations.semilinear.solver import Numbers, Terms, family_solver
 from pdegen.equations.times import TimesFromStart, check_divides, check_steps
 from pdegen.numerics.device import Array
 from pdegen.numerics.semilinear import Semilinear
-from pdegen.numerics.torus import Torus
+from pdegen.numerics.spectral import Torus
 from pdegen.numerics.transforms import EIGHT, provenance
 from pdegen.sampling.gaussian import PeriodicGaussianField
 from pdegen.sampling.scalars import number_of, with_numbers

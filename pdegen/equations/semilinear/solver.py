@@ -11,10 +11,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from pdegen.numerics.etdrk import Symbol
-from pdegen.numerics.pseudospectral import Monomial, Part, Pseudospectral
 from pdegen.numerics.semilinear import Nonlinear, Rows, Semilinear
-from pdegen.numerics.torus import Torus
+from pdegen.numerics.spectral import Monomial, Part, Pseudospectral, Symbol, Torus
 
 Numbers = tuple[float, ...]  # one for each component
 Powers = tuple[int, ...]  # power of each component

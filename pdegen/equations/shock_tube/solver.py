@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from pdegen.domains import CellGrid
-from pdegen.numerics.errors import SolveError
+from pdegen.numerics.device import SolveError
 
 Numbers = Float[np.ndarray, " batch"]
 

@@ -20,7 +20,7 @@ from pdegen.checks.evolution import Evolution
 from pdegen.checks.gaussian import GaussianCheck
 from pdegen.checks.modes import torus_modes
 from pdegen.domains import PeriodicGrid
-from pdegen.numerics.torus import Torus
+from pdegen.numerics.spectral import Torus
 from pdegen.sampling.gaussian import TorusGaussianField
 
 

@@ -19,11 +19,9 @@ from pdegen.equations.registry import equation
 from pdegen.equations.times import Times, check_steps, squeeze_single_time
 from pdegen.equations.vorticity.checks import VorticityClaims, vorticity_checks
 from pdegen.equations.vorticity.solver import Flow
-from pdegen.numerics.device import Array, empty, first_true
-from pdegen.numerics.errors import SolveError
+from pdegen.numerics.device import Array, SolveError, empty, first_true
 from pdegen.numerics.semilinear import Semilinear
-from pdegen.numerics.spectral import interpolated
-from pdegen.numerics.torus import Torus
+from pdegen.numerics.spectral import Torus, interpolated
 from pdegen.numerics.transforms import provenance
 from pdegen.sampling.gaussian import TorusGaussianField
 from pdegen.sampling.scalars import CoefficientOrLaw, NumberOrLaw, ScalarLaw, number_of

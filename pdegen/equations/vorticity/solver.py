@@ -11,10 +11,8 @@ from array_api_compat import array_namespace, is_numpy_namespace
 from jaxtyping import Complex, Float, Int
 
 from pdegen.numerics.device import Array, constant
-from pdegen.numerics.etdrk import Symbol
-from pdegen.numerics.pseudospectral import Pseudospectral, Rates
 from pdegen.numerics.semilinear import Modes, Semilinear
-from pdegen.numerics.torus import Torus
+from pdegen.numerics.spectral import Pseudospectral, Rates, Symbol, Torus
 
 _IMAGINARY = 2.83  # stability limit of the Runge-Kutta method of order 4 on the imaginary axis
 
