@@ -6,8 +6,7 @@ from typing import Literal
 import numpy as np
 
 from pdegen.checks.check import Bound, Distinct, StoreChecks
-from pdegen.checks.gaussian import GaussianCheck
-from pdegen.checks.modes import periodic_modes
+from pdegen.checks.gaussian import GaussianCheck, periodic_modes
 from pdegen.domains import Box
 from pdegen.equations.base import Problem
 from pdegen.equations.registry import equation

@@ -5,12 +5,114 @@ from __future__ import annotations
 import hashlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Protocol, Self
 
 import numpy as np
+import scipy
 from jaxtyping import Float, Int
+
+from pdegen.sampling.scalars import ScalarLaw, with_numbers
+
+# p-values of statistical tests. For any number of samples they are exact or upper bounds.
+
+
+def chi_square(energy: float, degrees: int) -> float:
+    """Two-sided p-value of a sum Σ z² of `degrees` independent variables z ~ N(0, 1).
+
+    >>> round(chi_square(3.84, 1), 2), chi_square(200.0, 100) < 1e-7
+    (0.1, True)
+    """
+    low, high = scipy.special.chdtr(degrees, energy), scipy.special.chdtrc(degrees, energy)
+    return float(min(1.0, 2 * min(low, high)))
+
+
+def normal(z: float) -> float:
+    """Two-sided p-value of a value z under the distribution N(0, 1)."""
+    return float(2 * scipy.special.ndtr(-abs(z)))
+
+
+def binomial(count: int, trials: int, probability: float) -> float:
+    """Two-sided p-value of a number of successes: twice the smaller tail probability.
+
+    >>> binomial(0, 10, 0.5) == 2 * 0.5**10
+    True
+    """
+    low = scipy.special.bdtr(count, trials, probability)
+    high = scipy.special.bdtrc(count - 1, trials, probability) if count else 1.0
+    return float(min(1.0, 2 * min(low, high)))
+
+
+def massart(distance: float, samples: int) -> float:
+    """Massart's bound for the empirical distribution function of independent values.
+
+    It bounds the probability that the empirical function differs from the true one by `distance` or
+    more at some point.
+
+    >>> massart(0.0, 10), round(massart(0.1, 100), 3)
+    (1.0, 0.271)
+    """
+    return float(min(1.0, 2 * np.exp(-2 * samples * distance**2)))
+
+
+class RankSum:
+    """Test that N independent values have the distribution of R independent reference values.
+
+    U counts the pairs (value, reference) with value > reference, and half of the pairs with ties.
+    If both have the same distribution, the mean of U is NR/2, and its variance is at most NR(N + R
+    + 1)/12. The p-value is computed from the normal distribution with this mean and variance, which
+    has heavier tails than U.
+
+    References: Mann and Whitney, Ann. Math. Statist. 18 (1947).
+    """
+
+    def __init__(self, reference: np.ndarray) -> None:
+        self._reference = np.sort(reference)
+        self._sum, self._pairs, self._count = 0.0, 0.0, 0
+
+    def add(self, x: np.ndarray) -> None:
+        """Add values to the test."""
+        below = np.searchsorted(self._reference, x, "left")
+        not_above = np.searchsorted(self._reference, x, "right")
+        self._pairs += float((below + not_above).sum()) / 2
+        self._sum += float(x.sum())
+        self._count += len(x)
+
+    @property
+    def observed(self) -> float:
+        """The mean of the values."""
+        return self._sum / max(1, self._count)
+
+    @property
+    def expected(self) -> float:
+        """The mean of the reference values."""
+        return float(self._reference.mean())
+
+    @property
+    def p(self) -> float:
+        n, r = self._count, len(self._reference)
+        return normal((self._pairs - n * r / 2) / np.sqrt(max(1, n) * r * (n + r + 1) / 12))
+
+
+class Cells:
+    """Counts of independent values in cells of equal probability; each count is binomial.
+
+    Args:
+        edges: Increasing inner edges of the cells.
+    """
+
+    def __init__(self, edges: np.ndarray) -> None:
+        self._edges = edges
+        self.counts = np.zeros(len(edges) + 1, dtype=int)
+
+    def add(self, x: np.ndarray) -> None:
+        """Add values to the counts."""
+        self.counts += np.bincount(np.searchsorted(self._edges, x), minlength=len(self.counts))
+
+    def p(self, cell: int) -> float:
+        return binomial(int(self.counts[cell]), int(self.counts.sum()), 1 / len(self.counts))
+
 
 # largest probability that the statistics of a sound store give a finding
 SIGNIFICANCE = 1e-9
@@ -223,3 +325,174 @@ def worst_time(
     time = np.argmax(observed - limit, axis=1)
     rows = np.arange(len(time))
     return observed[rows, time], limit[rows, time]
+
+
+# Check of numbers that are independent and uniform on (0, 1).
+
+
+_BINS = 256  # bins at whose edges the distribution function is compared
+_CELLS = 8
+
+
+class UniformCheck(Check):
+    """Check that the numbers of each of N samples are independent and uniform on (0, 1).
+
+    - The empirical distribution function of each number is compared with the exact one at 255
+      points. The largest difference exceeds d with probability at most 2 exp(-2Nd²) (Kolmogorov's
+      test with Massart's constant).
+    - For each number, the count of samples in each eighth of (0, 1) is binomial(N, 1/8).
+    - The count of samples in which two numbers lie on the same side of 1/2 is binomial(N, 1/2).
+
+    References: P. Massart, Ann. Probab. 18 (1990).
+    """
+
+    subject = "the uniform numbers"
+
+    def __init__(self, variable: str, names: Sequence[str]) -> None:
+        self.variable, self._names = variable, tuple(names)
+        edges = np.arange(1, _CELLS) / _CELLS
+        self._bins = [np.zeros(_BINS, int) for _ in names]
+        self._cells = [Cells(edges) for _ in names]
+        self._agreeing = np.zeros((len(names), len(names)), int)
+        self._samples = 0
+        self._outside: tuple[int, str, float] | None = None
+
+    def add(self, numbers: np.ndarray, values: Values) -> None:
+        z = values[self.variable].reshape(len(numbers), len(self._names))
+        outside = np.argwhere(~((z >= 0) & (z <= 1)))
+        if len(outside) and self._outside is None:
+            row, column = outside[0]
+            self._outside = int(numbers[row]), self._names[column], float(z[row, column])
+        z = np.clip(np.nan_to_num(z), 0, 1)
+        self._samples += len(z)
+        for column, cells, bins in zip(z.T, self._cells, self._bins, strict=True):
+            cells.add(column)
+            bin_of = np.minimum((column * _BINS).astype(int), _BINS - 1)
+            bins += np.bincount(bin_of, minlength=_BINS)
+        above = (z > 0.5).astype(int)
+        self._agreeing += above.T @ above + (1 - above).T @ (1 - above)
+
+    def findings(self) -> Iterator[Finding]:
+        if self._outside is not None:
+            sample, name, value = self._outside
+            yield Finding(
+                self.variable, f"sample {sample}: {name} is {value:.6g}, outside (0, 1)", sample
+            )
+
+    def statistics(self) -> Iterator[Statistic]:
+        n = self._samples
+        if not n:
+            return
+        share = np.arange(1, _BINS) / _BINS
+        for name, bins, cells in zip(self._names, self._bins, self._cells, strict=True):
+            difference = np.cumsum(bins)[:-1] / n - share
+            worst = int(np.argmax(abs(difference)))
+            yield Statistic(
+                f"the share of samples with {name} below {share[worst]:.3g}",
+                float(difference[worst] + share[worst]), float(share[worst]),
+                massart(abs(difference[worst]), n),
+            )  # fmt: skip
+            for cell, count in enumerate(cells.counts):
+                yield Statistic(
+                    f"the share of samples with {name} in eighth {cell + 1}", count / n, 1 / _CELLS,
+                    cells.p(cell),
+                )  # fmt: skip
+        for i, first in enumerate(self._names):
+            for j in range(i):
+                count = int(self._agreeing[i, j])
+                yield Statistic(
+                    f"the share of samples with {self._names[j]} and {first} on one side",
+                    count / n, 0.5, binomial(count, n, 0.5),
+                )  # fmt: skip
+
+
+# Checks of stores whose samples have numbers of their own, such as a viscosity by sample.
+
+
+_ROUNDING = 1e-9  # of a place in (0, 1) that is computed from a stored number
+
+
+class Family(Protocol):
+    """A problem with laws of numbers (`pdegen.equations.base.Problem`)."""
+
+    @property
+    def parameter_names(self) -> Mapping[str, str]: ...
+    @property
+    def laws_by_variable(self) -> Mapping[str, ScalarLaw]: ...
+    @property
+    def typical(self) -> Self: ...
+    def checks(self) -> StoreChecks: ...
+
+
+class ScalarsCheck(UniformCheck):
+    """Check that stored numbers are independent and follow their laws.
+
+    The distribution function of its law maps each number to (0, 1), where it must be uniform.
+    """
+
+    subject = "the numbers of the samples"
+
+    def __init__(self, laws: Mapping[str, ScalarLaw]) -> None:
+        """`laws` has the names of the variables as keys."""
+        super().__init__(next(iter(laws)), list(laws))
+        self._laws = laws
+
+    def add(self, numbers: np.ndarray, values: Values) -> None:
+        z = places(self._laws, values)
+        rounded = np.where(abs(z - z.clip(0, 1)) <= _ROUNDING, z.clip(0, 1), z)
+        super().add(numbers, {self.variable: rounded})
+
+    def findings(self) -> Iterator[Finding]:
+        for finding in super().findings():
+            assert self._outside is not None
+            sample, name, _ = self._outside
+            message = f"sample {sample}: {name} is not in the range of its law"
+            yield Finding(name, f"{message}, {self._laws[name].sentence}", finding.sample)
+
+
+class OfEachSample(Check):
+    """Checks of single samples, with the numbers of each sample."""
+
+    variable = "u"
+    subject = "the samples"
+
+    def __init__(self, problem: Family) -> None:
+        self._problem = problem
+        self._laws = problem.laws_by_variable
+        self._keys = {name: key for key, name in problem.parameter_names.items()}
+        self._first: dict[str, Finding] = {}
+        self._counts: dict[str, int] = {}
+
+    def add(self, numbers: np.ndarray, values: Values) -> None:
+        z = places(self._laws, values)
+        known = np.all((z >= -_ROUNDING) & (z <= 1 + _ROUNDING), axis=1)  # reported by ScalarsCheck
+        for row in np.flatnonzero(known):
+            at = {key: float(values[name][row]) for name, key in self._keys.items()}
+            sample = {name: array[row : row + 1] for name, array in values.items()}
+            for check in with_numbers(self._problem, at).checks().each:  # pyright: ignore
+                if check.by_sample:
+                    check.add(numbers[row : row + 1], sample)
+                    for finding in check.findings():
+                        self._first.setdefault(check.subject, finding)
+                        self._counts[check.subject] = self._counts.get(check.subject, 0) + 1
+
+    def findings(self) -> Iterator[Finding]:
+        for subject, finding in self._first.items():
+            count = self._counts[subject] - 1
+            others = f", and of {count} others" if count else ""
+            yield Finding(finding.variable, f"{finding.message}{others}", finding.sample)
+
+
+def checks_of_family(problem: Family) -> StoreChecks:
+    """The checks of a store of a problem with laws of numbers.
+
+    Checks of single samples are those of the problem with the numbers of the sample. Statistics
+    of all samples are those of the problem with the median of each law.
+    """
+    statistics = [check for check in problem.typical.checks().each if not check.by_sample]
+    return StoreChecks((ScalarsCheck(problem.laws_by_variable), *statistics, OfEachSample(problem)))
+
+
+def places(laws: Mapping[str, ScalarLaw], values: Values) -> np.ndarray:
+    """The distribution function of each law at the stored numbers, shape (batch, laws)."""
+    return np.stack([law.place(values[name]) for name, law in laws.items()], axis=1)

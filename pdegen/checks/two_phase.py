@@ -8,9 +8,8 @@ import numpy as np
 import scipy
 from jaxtyping import Bool, Float
 
-from pdegen.checks.check import Check, Statistic, Values
+from pdegen.checks.check import Check, RankSum, Statistic, Values, binomial
 from pdegen.checks.gaussian import spread
-from pdegen.checks.p_values import RankSum, binomial
 from pdegen.domains import CellGrid
 from pdegen.sampling.gaussian import SquareGaussianField
 

@@ -14,8 +14,7 @@ import psutil
 from array_api_compat import array_namespace
 from jaxtyping import Float
 
-from pdegen.checks.check import ROUNDING, StoreChecks
-from pdegen.checks.family import checks_of_family
+from pdegen.checks.check import ROUNDING, StoreChecks, checks_of_family
 from pdegen.domains import Domain
 from pdegen.equations.guarantee import Guarantee
 from pdegen.equations.parameters import WithLaws

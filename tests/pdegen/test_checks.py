@@ -8,8 +8,7 @@ import pytest
 from scipy import stats
 
 from pdegen.checks.check import SIGNIFICANCE, Bound, Check, Distinct, Statistic, StoreChecks
-from pdegen.checks.gaussian import GaussianCheck
-from pdegen.checks.modes import periodic_modes, square_modes
+from pdegen.checks.gaussian import GaussianCheck, periodic_modes, square_modes
 from pdegen.checks.two_phase import TwoPhaseCheck
 from pdegen.domains import CellGrid, PeriodicGrid
 from pdegen.equations.burgers.checks import _Physics

@@ -6,7 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from pdegen.checks.modes import periodic_modes, square_modes, torus_modes
+from pdegen.checks.gaussian import periodic_modes, square_modes, torus_modes
 from pdegen.domains import CellGrid, PeriodicGrid
 from pdegen.sampling.gaussian import PeriodicGaussianField, SquareGaussianField, TorusGaussianField
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pdegen.checks.p_values import Cells, RankSum, binomial, chi_square, normal
+from pdegen.checks.check import Cells, RankSum, binomial, chi_square, normal
 
 
 def test_tests_of_single_numbers_are_exact():

@@ -8,11 +8,9 @@ from functools import cache
 import numpy as np
 import pytest
 
-from pdegen.checks.check import Bound, Check, Finding, Statistic, StoreChecks
-from pdegen.checks.gaussian import GaussianCheck
-from pdegen.checks.modes import periodic_modes
+from pdegen.checks.check import Bound, Check, Finding, Statistic, StoreChecks, UniformCheck
+from pdegen.checks.gaussian import GaussianCheck, periodic_modes
 from pdegen.checks.two_phase import TwoPhaseCheck
-from pdegen.checks.uniform import UniformCheck
 from pdegen.domains import CellGrid, PeriodicGrid
 from pdegen.sampling.gaussian import PeriodicGaussianField, SquareGaussianField
 from tests.new import UNBOUNDED

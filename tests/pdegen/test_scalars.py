@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from pdegen.checks.check import StoreChecks
-from pdegen.checks.family import ScalarsCheck
+from pdegen.checks.check import ScalarsCheck, StoreChecks
 from pdegen.equations.base import Problem, SampleError
 from pdegen.recipe import load_recipe
 from pdegen.sampling.scalars import (

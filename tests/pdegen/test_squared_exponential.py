@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pdegen.checks.modes import circle_modes
+from pdegen.checks.gaussian import circle_modes
 from pdegen.sampling.gaussian import (
     SquaredExponentialField,
     antiderivative,

@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 
 from pdegen.checks.check import StoreChecks
-from pdegen.checks.gaussian import GaussianCheck
-from pdegen.checks.modes import torus_modes
+from pdegen.checks.gaussian import GaussianCheck, torus_modes
 from pdegen.domains import PeriodicGrid
 from pdegen.numerics.spectral import Torus
 from pdegen.sampling.gaussian import NormalStream, TorusGaussianField

@@ -3,9 +3,7 @@
 import numpy as np
 import pytest
 
-from pdegen.checks.check import StoreChecks
-from pdegen.checks.p_values import massart
-from pdegen.checks.uniform import UniformCheck
+from pdegen.checks.check import StoreChecks, UniformCheck, massart
 from pdegen.sampling.coefficients import placed, uniforms
 
 NAMES = ("first", "second", "third")

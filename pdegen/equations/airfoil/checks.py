@@ -8,8 +8,15 @@ from collections.abc import Callable
 import numpy as np
 from jaxtyping import Float
 
-from pdegen.checks.check import EPSILON, Bound, Distinct, StoreChecks, Values, stated_error
-from pdegen.checks.uniform import UniformCheck
+from pdegen.checks.check import (
+    EPSILON,
+    Bound,
+    Distinct,
+    StoreChecks,
+    UniformCheck,
+    Values,
+    stated_error,
+)
 from pdegen.domains import Curvilinear
 from pdegen.equations.airfoil.grid import PUBLISHED_CELLS, WAKE_CELLS, c_grid
 from pdegen.equations.airfoil.stream import FreeStream

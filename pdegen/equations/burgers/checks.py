@@ -18,8 +18,7 @@ from pdegen.checks.check import (
     worst_time,
 )
 from pdegen.checks.evolution import Evolution
-from pdegen.checks.gaussian import GaussianCheck
-from pdegen.checks.modes import periodic_modes
+from pdegen.checks.gaussian import GaussianCheck, periodic_modes
 from pdegen.domains import PeriodicGrid
 from pdegen.numerics.semilinear import Nonlinear
 from pdegen.numerics.spectral import Symbol, Torus, antiderivative_symbol

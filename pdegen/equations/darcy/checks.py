@@ -19,8 +19,7 @@ from pdegen.checks.check import (
     StoreChecks,
     Values,
 )
-from pdegen.checks.gaussian import GaussianCheck
-from pdegen.checks.modes import square_modes
+from pdegen.checks.gaussian import GaussianCheck, square_modes
 from pdegen.checks.two_phase import TwoPhaseCheck
 from pdegen.domains import CellGrid
 from pdegen.sampling.gaussian import SquareGaussianField

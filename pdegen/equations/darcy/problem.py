@@ -16,8 +16,7 @@ from pydantic import (
     model_validator,
 )
 
-from pdegen.checks.check import StoreChecks, stated_error
-from pdegen.checks.family import ScalarsCheck
+from pdegen.checks.check import ScalarsCheck, StoreChecks, stated_error
 from pdegen.domains import Box, CellGrid
 from pdegen.equations.base import Problem, check_size, with_rounding
 from pdegen.equations.darcy.checks import RandomSource, darcy_checks

@@ -17,8 +17,7 @@ from pdegen.checks.check import (
     stated_error,
     worst_time,
 )
-from pdegen.checks.gaussian import GaussianCheck
-from pdegen.checks.modes import circle_modes
+from pdegen.checks.gaussian import GaussianCheck, circle_modes
 from pdegen.sampling.gaussian import (
     SquaredExponentialField,
     antiderivative,

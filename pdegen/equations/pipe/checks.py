@@ -14,10 +14,10 @@ from pdegen.checks.check import (
     Distinct,
     Quantity,
     StoreChecks,
+    UniformCheck,
     Values,
     stated_error,
 )
-from pdegen.checks.uniform import UniformCheck
 from pdegen.equations.pipe.centre_line import CentreLine
 from pdegen.equations.pipe.flow import PipeFlow
 from pdegen.equations.pipe.solver import FLOW_RATE, Pipe

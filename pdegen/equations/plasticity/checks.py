@@ -14,10 +14,10 @@ from pdegen.checks.check import (
     Distinct,
     Quantity,
     StoreChecks,
+    UniformCheck,
     Values,
     stated_error,
 )
-from pdegen.checks.uniform import UniformCheck
 from pdegen.equations.plasticity.die import Spline
 from pdegen.equations.plasticity.solver import Forging
 

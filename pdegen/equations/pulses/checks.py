@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from jaxtyping import Float
 
-from pdegen.checks.check import EPSILON, Bound, Distinct, StoreChecks, Values
-from pdegen.checks.uniform import UniformCheck
+from pdegen.checks.check import EPSILON, Bound, Distinct, StoreChecks, UniformCheck, Values
 
 # from z to height, width and centre, each of shape (batch,)
 Initial = Callable[[Float[np.ndarray, "batch 3"]], tuple[np.ndarray, np.ndarray, np.ndarray]]

@@ -12,8 +12,7 @@ import numpy as np
 from array_api_compat import array_namespace
 from pydantic import BeforeValidator
 
-from pdegen.checks.gaussian import GaussianCheck
-from pdegen.checks.modes import Modes, periodic_modes, torus_modes
+from pdegen.checks.gaussian import GaussianCheck, Modes, periodic_modes, torus_modes
 from pdegen.domains import PeriodicGrid
 from pdegen.equations.semilinear.solver import Numbers
 from pdegen.numerics.device import Array, constant

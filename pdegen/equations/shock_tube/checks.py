@@ -8,8 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from pdegen.checks.check import EPSILON, Bound, Distinct, StoreChecks, Values
-from pdegen.checks.uniform import UniformCheck
+from pdegen.checks.check import EPSILON, Bound, Distinct, StoreChecks, UniformCheck, Values
 from pdegen.domains import CellGrid
 
 _ROUNDING = 64 * EPSILON  # relative rounding of a quantity computed from three float32 numbers

@@ -17,8 +17,7 @@ from pdegen.checks.check import (
     worst_time,
 )
 from pdegen.checks.evolution import Evolution
-from pdegen.checks.gaussian import GaussianCheck
-from pdegen.checks.modes import torus_modes
+from pdegen.checks.gaussian import GaussianCheck, torus_modes
 from pdegen.domains import PeriodicGrid
 from pdegen.numerics.spectral import Torus
 from pdegen.sampling.gaussian import TorusGaussianField
