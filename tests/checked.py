@@ -27,7 +27,7 @@ MODULES = (
     "pdegen.equations.darcy.operator",
     "pdegen.equations.darcy.poisson",
     "pdegen.equations.darcy.published",
-    "pdegen.inverse.observation",
+    "pdegen.inverse.classical",
     "pdegen.sampling.noise",
     "operators",
 )

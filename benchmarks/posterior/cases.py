@@ -11,10 +11,9 @@ from benchmarks.posterior.potential import OfFractions, PhasePotential
 from pdegen.domains import CellGrid
 from pdegen.equations.darcy.finite_volume import FiniteVolume
 from pdegen.equations.darcy.phase_flow import PhaseFlow
-from pdegen.inverse.covariance import ModelError
-from pdegen.inverse.observation import Separable, averages, interpolation
+from pdegen.inverse.classical import Separable, averages, interpolation
+from pdegen.inverse.gaussian import ModelError, Prior
 from pdegen.inverse.phases import GridModel
-from pdegen.inverse.prior import Prior
 from pdegen.sampling.gaussian import NormalStream, SquareGaussianField
 
 PHASES = (3.0, 12.0)

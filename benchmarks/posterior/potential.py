@@ -10,9 +10,8 @@ import scipy  # pyright: ignore[reportMissingTypeStubs]
 from jaxtyping import Float
 
 from benchmarks.posterior.metropolis import Potential
-from pdegen.inverse.covariance import LowRankCovariance
+from pdegen.inverse.gaussian import Coefficients, LowRankCovariance
 from pdegen.inverse.phases import Differentiated, Forward, GridModel
-from pdegen.inverse.prior import Coefficients
 
 Field = Float[np.ndarray, "n n"]
 

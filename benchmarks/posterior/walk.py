@@ -11,7 +11,7 @@ from benchmarks.posterior.kernels import Model, steps
 from benchmarks.posterior.metropolis import Proposal, Randoms, State
 from benchmarks.posterior.potential import OfFractions, PhasePotential
 from pdegen.equations.darcy.phase_flow import PhaseFlow
-from pdegen.inverse.observation import Separable
+from pdegen.inverse.classical import Separable
 from pdegen.inverse.phases import GridModel
 
 

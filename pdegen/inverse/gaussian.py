@@ -9,9 +9,163 @@ from typing import Protocol
 import numpy as np
 from jaxtyping import Float
 
-from pdegen.domains import PeriodicGrid
-from pdegen.inverse.gauss_newton import newton_step
+from pdegen.domains import CellGrid, PeriodicGrid
+from pdegen.inverse.tikhonov import newton_step
 from pdegen.numerics.device import SolveError
+from pdegen.sampling.gaussian import NormalStream, SquareGaussianField
+
+# Covariance of the difference between data and prediction, which is noise plus model error.
+
+
+_DIRECTIONS = 40  # principal directions of a model's errors; the rest counts as independent noise
+_FLOOR = 1e-6  # deviation of the rounding to float32, over the root mean square of the data
+
+
+@dataclass(frozen=True)
+class LowRankCovariance:
+    """The covariance R = diag(σ²) + Σ_k v_k v_kᵀ."""
+
+    std: Float[np.ndarray, " *data"]  # σ > 0, shape of the data
+    directions: Float[np.ndarray, " k *data"]  # v_k
+
+    @cached_property
+    def _whitened(self) -> Float[np.ndarray, "k points"]:
+        return (self.directions / self.std).reshape(-1, self.std.size)
+
+    @cached_property
+    def _core(self) -> Float[np.ndarray, "k k"]:
+        return np.linalg.inv(np.eye(len(self._whitened)) + self._whitened @ self._whitened.T)
+
+    def inverse(self, r: Float[np.ndarray, " *data"]) -> Float[np.ndarray, " *data"]:
+        """R⁻¹ r, computed with Woodbury's formula.
+
+        >>> covariance = LowRankCovariance(np.ones(3), np.array([[1.0, 1.0, 0.0]]))
+        >>> covariance.inverse(np.array([3.0, 3.0, 1.0])).round(12).tolist()
+        [1.0, 1.0, 1.0]
+        """
+        white = (r / self.std).ravel()
+        white = white - self._whitened.T @ (self._core @ (self._whitened @ white))
+        return white.reshape(r.shape) / self.std
+
+    def sampled(self, stream: NormalStream, number: int) -> Float[np.ndarray, " *data"]:
+        """Draw sample `number` of N(0, R) from a stream."""
+        size, count = self.std.size, len(self.directions)
+        xi = stream.normals_of([number], size + count)[0]
+        white = xi[:size].reshape(self.std.shape)
+        return self.std * white + np.tensordot(xi[size:], self.directions, axes=1)
+
+
+@dataclass(frozen=True)
+class ModelError:
+    """The Gaussian distribution of the model error u - u_model.
+
+    The error of a coarse model depends on the unknown. The approximation error approach treats the
+    model error as additional noise, whose distribution is estimated from samples of the prior.
+    The error beyond the principal directions is treated as independent at all points.
+
+    References: J. Kaipio and E. Somersalo, Statistical inverse problems: discretization, model
+    reduction and inverse crimes, J. Comput. Appl. Math. 198 (2007).
+    """
+
+    mean: Float[np.ndarray, " *data"]  # m
+    # principal directions v_k; the norm of each is its standard deviation
+    directions: Float[np.ndarray, " k *data"]
+    remainder: float  # standard deviation, at a point, of the error beyond these directions
+
+    @classmethod
+    def from_samples(cls, errors: Float[np.ndarray, " samples *data"]) -> ModelError:
+        """Estimate the distribution from samples of the model error."""
+        mean, count = errors.mean(axis=0), len(errors)
+        _, sizes, rows = np.linalg.svd((errors - mean).reshape(count, -1), full_matrices=False)
+        rank = min(_DIRECTIONS, count // 2)
+        directions = rows[:rank] * sizes[:rank, None] / np.sqrt(count)
+        remainder = float(np.sqrt((sizes[rank:] ** 2).sum() / count / mean.size))
+        return cls(mean, directions.reshape(rank, *mean.shape), remainder)
+
+    def with_noise(self, std: Float[np.ndarray, " *data"], size: float) -> LowRankCovariance:
+        """The covariance of the sum of model error, independent noise and the rounding to float32.
+
+        Args:
+            std: Standard deviation of the independent noise, 0 without noise.
+            size: Root mean square of the data, which determines the size of the rounding errors.
+        """
+        return LowRankCovariance(
+            np.sqrt(std**2 + self.remainder**2 + (_FLOOR * size) ** 2), self.directions
+        )
+
+
+# A Gaussian field as a prior. Its unknown coefficients are independent N(0, 1) variables.
+
+
+Coefficients = Float[np.ndarray, "m m"]
+
+
+@dataclass(frozen=True)
+class Prior:
+    """The Gaussian field g = Φ(s ∘ ξ)Φᵀ on cells, with independent ξ_pq ~ N(0, 1).
+
+    The columns of Φ are the modes of `field` along one axis, s_pq are the standard deviations of
+    the products of modes, and ∘ is the elementwise product. Modes that the cells do not resolve
+    are left out.
+
+    >>> prior = Prior(SquareGaussianField("neumann", 3.0, 3.0, 2.0, modes=8), CellGrid(16))
+    >>> prior.field_of(prior.zero).shape, prior.zero.shape
+    ((16, 16), (8, 8))
+    """
+
+    field: SquareGaussianField  # the distribution; s are the deviations of its modes
+    grid: CellGrid  # the cells of g; modes that they do not resolve are left out
+
+    @cached_property
+    def basis(self) -> Float[np.ndarray, "n m"]:
+        """The matrix Φ, whose columns are the modes along an axis."""
+        return np.ascontiguousarray(self.field.basis(self.grid)[:, : self.grid.n])
+
+    @cached_property
+    def stds(self) -> Coefficients:
+        """The standard deviations s of the modes."""
+        modes = self.basis.shape[1]
+        return self.field.mode_stds[:modes, :modes]
+
+    @property
+    def zero(self) -> Coefficients:
+        """The coefficients of the mean field g = 0."""
+        return np.zeros_like(self.stds)
+
+    @cached_property
+    def std(self) -> Float[np.ndarray, "n n"]:
+        """The standard deviation of g in each cell."""
+        squares = self.basis**2
+        return np.sqrt(squares @ self.stds**2 @ squares.T)
+
+    def field_of(self, xi: Float[np.ndarray, "*batch m m"]) -> Float[np.ndarray, "*batch n n"]:
+        """The field g with the coefficients ξ."""
+        return self.basis @ (self.stds * xi) @ self.basis.T
+
+    def transposed(self, v: Float[np.ndarray, "n n"]) -> Coefficients:
+        """s ∘ Φᵀ v Φ. If v is the gradient with respect to g, this is the one with respect to ξ."""
+        return self.stds * (self.basis.T @ v @ self.basis)
+
+    def transferred(self, xi: Float[np.ndarray, "k k"]) -> Coefficients:
+        """Transfer coefficients from another grid to this one.
+
+        Common modes keep their coefficients; all other coefficients are 0.
+        """
+        coefficients, common = self.zero, min(len(xi), len(self.zero))
+        coefficients[:common, :common] = xi[:common, :common]
+        return coefficients
+
+    def nearest(self, g: Float[np.ndarray, "k k"], std: float) -> Coefficients:
+        """The most likely coefficients, given values of g on k x k cells with independent errors.
+
+        The modes are orthogonal on cells, so the coefficients decouple:
+        (1 + k² s²/σ²) ξ = s Φᵀ g Φ/σ², where σ is the standard deviation of the errors.
+        """
+        basis = self.field.basis(CellGrid(len(g)))[:, : len(g)]
+        s = self.field.mode_stds[: basis.shape[1], : basis.shape[1]]
+        precision = (len(g) / std) ** 2
+        return self.transferred(s * (basis.T @ g @ basis) / std**2 / (1 + precision * s**2))
+
 
 Unknowns = Float[np.ndarray, " p"]
 Data = Float[np.ndarray, " m"]

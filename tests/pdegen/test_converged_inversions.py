@@ -11,7 +11,9 @@ from pdegen.equations.burgers.solver import ColeHopf
 from pdegen.equations.darcy import inversion as darcy
 from pdegen.equations.darcy import log_inversion
 from pdegen.equations.darcy.finite_volume import FiniteVolume
-from pdegen.inverse import gauss_newton, gaussian, level_set, phases, tikhonov
+from pdegen.inverse import gaussian, phases, tikhonov
+from pdegen.inverse import phases as level_set
+from pdegen.inverse import tikhonov as gauss_newton
 from pdegen.inverse.classical import InverseProblem
 from pdegen.inverse.gaussian import CircleModes
 from pdegen.sampling.gaussian import PeriodicGaussianField, SquareGaussianField

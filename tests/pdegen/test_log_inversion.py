@@ -8,8 +8,7 @@ from scipy.optimize import least_squares
 
 from pdegen.domains import CellGrid
 from pdegen.equations.darcy.log_inversion import LogFlow, LogInversion, SquareModes
-from pdegen.inverse.classical import InverseProblem
-from pdegen.inverse.observation import Separable, interpolation
+from pdegen.inverse.classical import InverseProblem, Separable, interpolation
 from pdegen.recipe import load_recipe
 from pdegen.sampling.gaussian import SquareGaussianField
 

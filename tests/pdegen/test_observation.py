@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pdegen.domains import CellGrid
-from pdegen.inverse.observation import (
+from pdegen.inverse.classical import (
     Composition,
     Misfit,
     Sensors,

@@ -8,13 +8,11 @@ import pytest
 from pdegen.domains import CellGrid
 from pdegen.equations.darcy.finite_volume import FiniteVolume
 from pdegen.equations.darcy.inversion import grid_models, inversions, noise_level
-from pdegen.inverse import level_set
+from pdegen.inverse import phases
 from pdegen.inverse.classical import InverseProblem
-from pdegen.inverse.covariance import LowRankCovariance, ModelError
-from pdegen.inverse.gauss_newton import newton_step
-from pdegen.inverse.level_set import LevelSet
-from pdegen.inverse.phases import PhaseInversion
-from pdegen.inverse.prior import Prior
+from pdegen.inverse.gaussian import LowRankCovariance, ModelError, Prior
+from pdegen.inverse.phases import LevelSet, PhaseInversion
+from pdegen.inverse.tikhonov import newton_step
 from pdegen.sampling.gaussian import SquareGaussianField
 
 N, PHASES = 21, (3.0, 12.0)
@@ -274,7 +272,7 @@ def wrong(estimate, p):
 
 
 def test_the_shape_derivative_is_that_of_the_misfit(models, u, std):
-    motion = level_set._Motion(models[-1], 0.1, noisy(u[101], 0.05, std), 0.05 * std)
+    motion = phases._Motion(models[-1], 0.1, noisy(u[101], 0.05, std), 0.05 * std)
     rng = np.random.default_rng(0)
     phi = motion.smoothed(rng.standard_normal((N, N)))
     phi /= 4 * abs(phi).max()  # |φ| up to some cells, so that the interface is a part of them
@@ -295,7 +293,7 @@ def test_the_shape_derivative_is_that_of_the_misfit(models, u, std):
 @pytest.mark.parametrize("factor", [1.0, 7.0, -1.0])
 def test_a_step_that_fits_no_better_is_halved_until_it_does(models, u, std, monkeypatch, factor):
     """One that never does, such as an uphill one, is left out."""
-    motion = level_set._Motion(models[-1], 0.1, noisy(u[101], 0.01, std), 0.01 * std)
+    motion = phases._Motion(models[-1], 0.1, noisy(u[101], 0.01, std), 0.01 * std)
     start, step, changes = motion.run(np.zeros((N, N)), 3), motion.step, []
 
     def scaled(*arguments):
@@ -319,8 +317,8 @@ def test_steps_end_at_the_noise_that_is_told(models, u, std):
     less, right, more = (
         [LevelSet(models)(d, told * 0.05 * std) for d in data] for told in (1 / 3, 1, 3)
     )
-    assert all(0.5 < one.misfit <= level_set._FITS for one in right)
-    assert all(0.2 < one.misfit <= level_set._FITS for one in more)  # 1/9 is the noise alone
+    assert all(0.5 < one.misfit <= phases._FITS_LEVEL_SET for one in right)
+    assert all(0.2 < one.misfit <= phases._FITS_LEVEL_SET for one in more)  # 1/9 is the noise alone
     assert all(one.misfit > 2 for one in less)  # 9 is the noise alone
     for few, some, many in zip(more, right, less, strict=True):
         assert 10 < few.solves < some.solves < many.solves < 1500

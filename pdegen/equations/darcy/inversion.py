@@ -14,23 +14,19 @@ from pdegen.equations.darcy.total_variation import Tikhonov, TotalVariation
 from pdegen.inverse.classical import (
     KNOWN_PRIOR,
     ClassicalMethod,
+    Composition,
     Estimate,
     InverseProblem,
     Inversion,
-    half_decades,
-)
-from pdegen.inverse.covariance import ModelError
-from pdegen.inverse.level_set import LevelSet
-from pdegen.inverse.observation import (
-    Composition,
     Observation,
     Sensors,
     Separable,
     averages,
+    half_decades,
     interpolation,
 )
-from pdegen.inverse.phases import GridModel, PhaseEstimate, PhaseInversion
-from pdegen.inverse.prior import Prior
+from pdegen.inverse.gaussian import ModelError, Prior
+from pdegen.inverse.phases import GridModel, LevelSet, PhaseEstimate, PhaseInversion
 from pdegen.sampling.gaussian import SquareGaussianField
 
 # Widths of the steps, chosen by trials on 43 x 43 and 85 x 85 points; coarse cells cost little

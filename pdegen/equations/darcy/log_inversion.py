@@ -13,20 +13,17 @@ from pdegen.equations.darcy.phase_flow import PhaseFlow, PhaseFlowAt
 from pdegen.inverse.classical import (
     KNOWN_PRIOR,
     ClassicalMethod,
+    Composition,
     Estimate,
     InverseProblem,
     Inversion,
-    half_decades,
-)
-from pdegen.inverse.gaussian import GaussianInversion
-from pdegen.inverse.observation import (
-    Composition,
     Observation,
     Sensors,
     Separable,
+    half_decades,
     interpolation,
 )
-from pdegen.inverse.prior import Prior
+from pdegen.inverse.gaussian import GaussianInversion, Prior
 from pdegen.numerics.device import SolveError
 from pdegen.sampling.gaussian import SquareGaussianField
 

@@ -11,8 +11,7 @@ from jaxtyping import Float
 
 from pdegen.domains import CellGrid
 from pdegen.equations.darcy.methods import FiniteElementMethod, FiniteVolumeMethod, PublishedMethod
-from pdegen.inverse.classical import Forward
-from pdegen.inverse.observation import Separable, averages, interpolation
+from pdegen.inverse.classical import Forward, Separable, averages, interpolation
 from pdegen.numerics.device import Array
 
 if TYPE_CHECKING:  # solvers are imported only when they are built, since compilation takes a while

@@ -14,10 +14,9 @@ from jaxtyping import Bool, Float
 from pdegen.domains import CellGrid
 from pdegen.equations.darcy.finite_volume import factorised
 from pdegen.equations.darcy.phase_flow import PhaseFlow, PhaseFlowAt
-from pdegen.inverse.classical import Estimate
-from pdegen.inverse.gauss_newton import settled
-from pdegen.inverse.observation import (
+from pdegen.inverse.classical import (
     Composition,
+    Estimate,
     Misfit,
     Observation,
     Sensors,
@@ -25,6 +24,7 @@ from pdegen.inverse.observation import (
     averages,
     interpolation,
 )
+from pdegen.inverse.tikhonov import settled
 from pdegen.numerics.sines import conjugate_gradients
 
 _sparse: Any = scipy.sparse  # not in its stubs

@@ -9,10 +9,9 @@ from benchmarks.posterior.potential import OfFractions, PhasePotential
 from benchmarks.posterior.walk import PhaseWalk
 from pdegen.domains import CellGrid
 from pdegen.equations.darcy.phase_flow import PhaseFlow
-from pdegen.inverse.covariance import ModelError
-from pdegen.inverse.observation import Separable, averages
+from pdegen.inverse.classical import Separable, averages
+from pdegen.inverse.gaussian import ModelError, Prior
 from pdegen.inverse.phases import GridModel
-from pdegen.inverse.prior import Prior
 from pdegen.sampling.gaussian import SquareGaussianField
 
 RNG = np.random.default_rng(0)
