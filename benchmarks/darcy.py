@@ -24,9 +24,7 @@ from benchmarks.history import show
 from benchmarks.hypre import MISSING, hypre
 from benchmarks.timing import interleaved, milliseconds, ratio, rounded
 from pdegen.domains import CellGrid
-from pdegen.equations.darcy.finite_volume import FiniteVolume
-from pdegen.equations.darcy.operator import Diffusion
-from pdegen.equations.darcy.poisson import Poisson
+from pdegen.equations.darcy.finite_volume import Diffusion, FiniteVolume, Poisson
 from pdegen.generation.generate import generate
 from pdegen.numerics.sines import faster_by_fft
 from pdegen.recipe import load_recipe

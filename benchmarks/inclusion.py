@@ -15,8 +15,7 @@ from jaxtyping import Float
 
 from pdegen.domains import CellGrid
 from pdegen.equations.darcy.finite_volume import FiniteVolume
-from pdegen.equations.darcy_inclusion.problem import DarcyInclusion
-from pdegen.equations.darcy_inclusion.shape import RandomInclusion
+from pdegen.equations.darcy_inclusion.problem import DarcyInclusion, RandomInclusion
 from pdegen.equations.darcy_inclusion.solver import Disc, FittedElement
 from pdegen.recipe import load_recipe
 from pdegen.sampling.coefficients import RandomVoid

@@ -10,8 +10,13 @@ import numpy as np
 from jaxtyping import Float
 
 from pdegen.domains import PeriodicGrid
-from pdegen.equations.burgers.inversion import TOLERANCE, InitialValueInversion, Values, rounded
-from pdegen.equations.burgers.linearised import LinearisedColeHopf
+from pdegen.equations.burgers.inversion import (
+    TOLERANCE,
+    InitialValueInversion,
+    LinearisedColeHopf,
+    Values,
+    rounded,
+)
 from pdegen.equations.burgers.solver import ColeHopf
 from pdegen.inverse.gaussian import GaussianEstimate, GaussianInversion
 from pdegen.numerics.device import SolveError

@@ -32,7 +32,7 @@ from pdegen.schema import SchemaError, brief, explained, known_keys
 
 Registry = MutableMapping[str, Any]
 
-_MODULES = ("pdegen.equations.registry", "operators.registry")  # modules with REGISTRIES
+_MODULES = ("pdegen.equations.base", "operators.registry")  # modules with REGISTRIES
 _SHIPPED = ("pdegen.", "operators.")  # beginnings of the names of modules of the project
 _ROOT = Path(__file__).resolve().parents[1]
 _OURS = tuple(f"{_ROOT / name}{os.sep}" for name in ("pdegen", "operators", "pipelines"))

@@ -13,8 +13,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, Field, model_validator
 
-from pdegen.equations.base import Problem
-from pdegen.equations.registry import RegisteredProblem
+from pdegen.equations.base import Problem, RegisteredProblem
 from pdegen.plugins import plugin_of
 from pdegen.schema import Count, Name, SchemaError, Strict, brief, flattened, near
 from pdegen.shipped import recipe_folder, recipe_names

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pdegen.equations.registry import _shipped
+from pdegen.equations.base import _shipped
 from pipelines.cli import completion
 from tests import new
 

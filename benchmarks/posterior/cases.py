@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.posterior.potential import OfFractions, PhasePotential
 from pdegen.domains import CellGrid
 from pdegen.equations.darcy.finite_volume import FiniteVolume
-from pdegen.equations.darcy.phase_flow import PhaseFlow
+from pdegen.equations.darcy.inversion import PhaseFlow
 from pdegen.inverse.classical import Separable, averages, interpolation
 from pdegen.inverse.gaussian import ModelError, Prior
 from pdegen.inverse.phases import GridModel

@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.posterior.kernels import Model, steps
 from benchmarks.posterior.metropolis import Proposal, Randoms, State
 from benchmarks.posterior.potential import OfFractions, PhasePotential
-from pdegen.equations.darcy.phase_flow import PhaseFlow
+from pdegen.equations.darcy.inversion import PhaseFlow
 from pdegen.inverse.classical import Separable
 from pdegen.inverse.phases import GridModel
 

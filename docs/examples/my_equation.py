@@ -8,8 +8,7 @@ import numpy as np
 from pdegen.checks.check import Bound, Distinct, StoreChecks
 from pdegen.checks.gaussian import GaussianCheck, periodic_modes
 from pdegen.domains import Box
-from pdegen.equations.base import Problem
-from pdegen.equations.registry import equation
+from pdegen.equations.base import Problem, equation
 from pdegen.inverse.classical import Forward
 from pdegen.sampling.gaussian import PeriodicGaussianField
 from pdegen.schema import Count, Positive

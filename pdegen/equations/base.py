@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import math
+import pkgutil
 import sys
-from abc import abstractmethod
-from collections.abc import Sequence
-from threading import Lock
-from typing import Any, ClassVar
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from functools import cache, lru_cache
+from importlib import import_module
+from importlib.metadata import EntryPoints, entry_points
+from itertools import pairwise
+from pathlib import Path
+from threading import Lock, RLock
+from typing import Annotated, Any, ClassVar, Self, TypeVar, cast, get_args
 
 import numpy as np
 import psutil
 from array_api_compat import array_namespace
 from jaxtyping import Float
+from pydantic import AfterValidator, Field, ValidationError, model_validator
+from pydantic_core import InitErrorDetails, SchemaValidator, core_schema
 
 from pdegen.checks.check import ROUNDING, StoreChecks, checks_of_family
 from pdegen.domains import Domain
-from pdegen.equations.guarantee import Guarantee
-from pdegen.equations.parameters import WithLaws
-from pdegen.equations.registry import equation_name_of, registered_problems
 from pdegen.inverse.classical import ClassicalMethod, Forward, InverseProblem
 from pdegen.inverse.tikhonov import by_forward
 from pdegen.numerics.device import (
@@ -31,11 +36,412 @@ from pdegen.numerics.device import (
     to_numpy,
     torch,
 )
-from pdegen.plugins import PluginFile, module_of, plugin_of
-from pdegen.schema import Count, SchemaError, Strict
+from pdegen.plugins import PluginFile, Registry, describe_conflict, module_of, plugin_of
+from pdegen.sampling.scalars import ScalarLaw, corners, laws_of, variable_names, with_numbers
+from pdegen.schema import (
+    Count,
+    NonNegative,
+    Positive,
+    SchemaError,
+    Strict,
+    brief,
+    explained,
+    known_keys,
+)
 from pdegen.software import versions
-from pdegen.store.format import Physics
-from pdegen.store.layout import Coordinate, Variable
+from pdegen.store.format import ParameterLaw, Physics
+from pdegen.store.layout import Coordinate, Variable, scalar
+
+# Guaranteed error bounds of predictions.
+
+
+class Guarantee(ABC):
+    """Error bounds of predicted functions.
+
+    Predictions and inputs are arrays of shape (batch, *grid), with values at all points of a store.
+    """
+
+    sentences: ClassVar[Mapping[str, str]]
+    """The norm of the error that each bound is above, by the name of the bound."""
+
+    headline: ClassVar[str]
+    """The name of the bound that reports show first."""
+
+    @abstractmethod
+    def bounds(self, inputs: Mapping[str, np.ndarray], p: np.ndarray) -> dict[str, np.ndarray]:
+        """A dictionary from the keys of `sentences` to error bounds, one for each prediction.
+
+        Raises SolveError if a sample has no bound, for example if a value is not finite.
+        """
+
+
+# Parts of the LaTeX formulas of equations.
+
+
+class Named(float):
+    r"""A number that formulas show by a name, because it differs from sample to sample.
+
+    >>> nu = Named("viscosity")
+    >>> number(nu), f"{-nu:g}", -nu < 0 < abs(-nu)
+    ('\\mathrm{viscosity}', 'viscosity', True)
+    """
+
+    name: str
+
+    def __new__(cls, name: str, value: float = 1.5) -> Named:
+        """The value gives the sign in a sum; it is not 1, which formulas leave out."""
+        named = super().__new__(cls, value)
+        named.name = name
+        return named
+
+    def __abs__(self) -> Named:
+        return Named(self.name, abs(float(self)))
+
+    def __neg__(self) -> Named:
+        return Named(self.name, -float(self))
+
+    def __format__(self, spec: str) -> str:
+        return self.name
+
+
+def number(value: float) -> str:
+    r"""A number with six digits in LaTeX, with a power of ten for large and small numbers.
+
+    >>> number(0.1), number(2e-05)
+    ('0.1', '2 \\cdot 10^{-5}')
+    """
+    if isinstance(value, Named):
+        escaped = value.name.replace("_", r"\_")
+        return rf"\mathrm{{{escaped}}}"
+    digits, _, power = f"{value:.6g}".partition("e")
+    return rf"{digits} \cdot 10^{{{int(power)}}}" if power else digits
+
+
+def with_value(symbol: str, value: float | ScalarLaw) -> str:
+    r"""The last part of a formula, which states the value of a constant, or its law.
+
+    >>> with_value(r"\nu", 0.1)
+    ',\\quad \\nu = 0.1'
+    """
+    if isinstance(value, ScalarLaw):
+        ends = f"[{number(value.low)}, {number(value.high)}]"
+        return rf",\quad {symbol} \text{{ {value.law} in }} {ends}"
+    return rf",\quad {symbol} = {number(value)}"
+
+
+# Numbers of an equation that differ from sample to sample by a law.
+
+
+class WithLaws(Strict):
+    """A declaration whose numbers may be laws (`pdegen.sampling.scalars`)."""
+
+    @model_validator(mode="after")
+    def _every_number_fits(self) -> Self:
+        """Validate the problem at all corners of the ranges of its laws."""
+        for numbers in corners(self.laws):
+            if numbers:
+                content = with_numbers(self, numbers).model_dump()
+                try:
+                    type(self).model_validate(content)
+                except ValidationError as error:
+                    at = ", ".join(f"{key} = {value:g}" for key, value in numbers.items())
+                    raise ValueError(f"at {at}: {explained(error, type(self), content)}") from None
+        return self
+
+    @property
+    def laws(self) -> dict[str, ScalarLaw]:
+        """The laws of the numbers that differ from sample to sample, by dotted keys."""
+        return laws_of(self)
+
+    @property
+    def parameter_names(self) -> dict[str, str]:
+        """The names of the variables that contain these numbers, by dotted keys."""
+        return variable_names(list(self.laws))
+
+    def parameters(self) -> tuple[Variable, ...]:
+        """The variables that contain these numbers; `variables` includes them.
+
+        >>> from pdegen.recipe import load_recipe
+        >>> law = {"law": "uniform", "low": 0.1, "high": 0.2}
+        >>> burgers = load_recipe("burgers-quick").with_overrides({"viscosity": law}).problem
+        >>> [variable.name for variable in burgers.parameters()]
+        ['viscosity']
+        """
+        names = self.parameter_names
+        return tuple(
+            scalar(names[key], "parameter", f"{key} of the sample, {law.sentence}")
+            for key, law in self.laws.items()
+        )
+
+    def constants(self, *keys: str) -> dict[str, Any]:
+        """The values of those keys that are the same for all samples, for attributes in stores."""
+        return {key: getattr(self, key) for key in keys if key not in self.laws}
+
+    def parameter_values(
+        self, seed: int, samples: Sequence[int]
+    ) -> dict[str, Float[np.ndarray, " batch"]]:
+        """The numbers that differ from sample to sample, by dotted keys."""
+        return {key: law.values(key, seed, samples) for key, law in self.laws.items()}
+
+    def of_sample(self, seed: int, sample: int) -> Self:
+        """The problem of one sample, in which numbers take the place of laws."""
+        values = self.parameter_values(seed, [sample])
+        return with_numbers(self, {key: float(value[0]) for key, value in values.items()})
+
+    @property
+    def typical(self) -> Self:
+        """The problem with the median of each law in place of the law."""
+        return with_numbers(self, {key: law.at(0.5) for key, law in self.laws.items()})
+
+    @property
+    def laws_by_variable(self) -> dict[str, ScalarLaw]:
+        """The laws of these numbers, by the names of their variables."""
+        names = self.parameter_names
+        return {names[key]: law for key, law in self.laws.items()}
+
+    @property
+    def parameter_laws(self) -> dict[str, ParameterLaw]:
+        """The descriptions of `laws_by_variable` in a store; `physics` includes them."""
+        laws = self.laws_by_variable
+        return {name: ParameterLaw(law.kind, law.low, law.high) for name, law in laws.items()}
+
+    def refuse_laws(self, what: str) -> None:
+        """Raise SchemaError if a number differs from sample to sample; `what` needs one number."""
+        for key, law in self.laws.items():
+            raise SchemaError(f"{what} one {key} for all samples, here it is {law.sentence}")
+
+
+# The registry of equations: those of the project, of installed packages and of a user's files.
+
+
+GROUP = "pdegen.equations"  # of entry points
+_SHIPPED = Path(__file__).parent  # the folder of the project's equations
+_P = TypeVar("_P", bound="type[Problem]")
+_registered: dict[str, type[Problem]] = {}
+REGISTRIES: dict[str, Registry] = {"equation": _registered}
+_lock = RLock()
+
+
+def equation(problem: _P) -> _P:
+    """Registers a problem under the name that its field `equation` accepts.
+
+    Raises:
+        SchemaError: If the problem has no such field, if it lacks a member, or if another problem
+            has the name.
+
+    >>> from pdegen.equations.burgers.problem import Burgers
+    >>> equation(Burgers) is find("burgers")
+    True
+    """
+    name, module = equation_name_of(problem), problem.__module__
+    if lacking := sorted(problem.__abstractmethods__):
+        raise SchemaError(
+            f"{problem.__qualname__} lacks {', '.join(lacking)}: an equation must define "
+            f"{'them' if len(lacking) > 1 else 'it'}"
+        )
+    with _lock:
+        if name not in _registered and _is_shipped(name):
+            import_module(_module(name))
+        earlier = _registered.get(name)
+        if earlier is not None and earlier.__module__ != module:
+            raise SchemaError(describe_conflict("equation", name, earlier))
+        _registered[name] = problem
+        known_keys.cache_clear()  # recipes may have the keys of the equation from now on
+    return problem
+
+
+def equation_name_of(problem: type[Problem]) -> str:
+    """The name of a problem's equation in recipes.
+
+    Raises SchemaError if the field `equation` does not accept exactly one string.
+    """
+    field = problem.model_fields.get("equation")
+    literals = get_args(field.annotation) if field is not None else ()
+    if len(literals) != 1 or not isinstance(literals[0], str):
+        raise SchemaError(
+            f'{problem.__qualname__} needs the field equation: Literal["name"], its name in recipes'
+        )
+    return literals[0]
+
+
+def names() -> list[str]:
+    """Names of all equations that recipes may use in this process."""
+    installed = _installed(*sys.path).names
+    return list(dict.fromkeys([*_shipped(), *_registered, *sorted(installed)]))
+
+
+def find(name: str) -> type[Problem] | None:
+    """The problem class of the equation with this name; None if the name is unknown.
+
+    Raises SchemaError if an installed package declares the equation but cannot be loaded or does
+    not register it.
+    """
+    if name not in _registered and _is_shipped(name):
+        import_module(_module(name))
+    elif name not in _registered:
+        for point in _installed(*sys.path).select(name=name):
+            try:
+                point.load()
+            except Exception as error:  # raised by code outside the project
+                first_line = str(error).partition("\n")[0]
+                raise SchemaError(f"equation {name} of {point.value}: {first_line}") from error
+            if name not in _registered:
+                raise SchemaError(f"equation {name}: {point.value} does not register it")
+    return _registered.get(name)
+
+
+def registered_problems() -> tuple[type[Problem], ...]:
+    """The problems of the project, and those that packages and files have registered so far."""
+    # `names` would read the entry points of every installed package
+    shipped = _shipped()
+    for name in shipped:
+        find(name)
+    ordered = dict.fromkeys([*shipped, *_registered])
+    return tuple(_registered[name] for name in ordered if name in _registered)
+
+
+def _shipped() -> list[str]:
+    """Names of the equations of the project."""
+    packages = (m.name for m in pkgutil.iter_modules([str(_SHIPPED)]) if m.ispkg)
+    return sorted(name.replace("_", "-") for name in packages)
+
+
+@lru_cache(maxsize=1)
+def _installed(*path: str) -> EntryPoints:
+    """Entry points of the group `pdegen.equations`, for the folders of `sys.path`.
+
+    They are cached, because the search takes longer than parsing a recipe.
+    """
+    return entry_points(group=GROUP)
+
+
+def _module(name: str) -> str:
+    return f"{__package__}.{name.replace('-', '_')}.problem"
+
+
+def _is_shipped(name: str) -> bool:
+    package = name.replace("-", "_")
+    return package.isidentifier() and (_SHIPPED / package / "problem.py").is_file()
+
+
+class RegisteredProblem:
+    """Annotation of a Pydantic field whose value is a problem of any registered equation."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> core_schema.CoreSchema:
+        return core_schema.no_info_plain_validator_function(problem_from_table)
+
+
+def problem_from_table(content: object) -> Problem:
+    """The problem that a table declares by its key `equation`.
+
+    Raises ValidationError if the equation is missing or unknown, or if a value is invalid.
+    """
+    if not isinstance(content, Mapping):
+        if type(content) in _registered.values():
+            return cast(Problem, content)
+        raise _refused({"type": "dict_type", "input": content})
+    table = cast(Mapping[str, object], content)
+    name = table.get("equation")
+    problem = find(name) if isinstance(name, str) else None
+    if problem is not None:
+        return _validator(problem).validate_python(content)
+    fault = "is missing" if "equation" not in table else f"unknown {brief(name)}"
+    hint = f"{fault}, known: {', '.join(names())}; one of your own needs --plugin FILE.py"
+    raise _refused(
+        {
+            "type": "value_error",
+            "loc": ("equation",),
+            "input": name,
+            "ctx": {"error": ValueError(hint)},
+        }
+    )
+
+
+@cache
+def _validator(problem: type[Problem]) -> SchemaValidator:
+    """A validator whose errors name the equation, like the errors of a tagged union."""
+    choice = core_schema.no_info_plain_validator_function(problem.model_validate)
+    return SchemaValidator(
+        core_schema.tagged_union_schema({equation_name_of(problem): choice}, "equation")
+    )
+
+
+def _refused(*errors: InitErrorDetails) -> ValidationError:
+    return ValidationError.from_exception_data("Problem", list(errors))
+
+
+# Times and time steps in the declarations of evolution equations.
+
+
+_MOST_STEPS = 10**7  # of a trajectory with the largest step: an hour on the smallest grids
+
+
+def _increasing(times: tuple[float, ...]) -> tuple[float, ...]:
+    """In increasing order."""  # `pdegen keys` prints this line
+    if not all(a < b for a, b in pairwise(times)):
+        raise ValueError(f"must increase, got {brief(list(times))}")
+    return times
+
+
+_List = (Field(min_length=1, strict=False), AfterValidator(_increasing))
+Times = Annotated[tuple[Positive, ...], *_List]
+TimesFromStart = Annotated[tuple[NonNegative, ...], *_List]
+
+
+def checked_times(t: float | Sequence[float]) -> list[float]:
+    """One or several times as a list.
+
+    Raises ValueError if a time is negative or not finite, or if the times decrease.
+    """
+    times = [float(s) for s in np.atleast_1d(t)]
+    if not all(np.isfinite(times)) or any(s < 0 for s in times) or times != sorted(times):
+        raise ValueError(f"times must be >= 0 and must not decrease, got {t}")
+    return times
+
+
+def squeeze_single_time(u: Array) -> Array:
+    """Values of shape (batch, times, ...), without the axis of times if there is one time only."""
+    return u[:, 0] if u.shape[1] == 1 else u
+
+
+def check_divides(resolution: int, solving: int) -> None:
+    """Refuse a resolution of the output whose points are not points of the solver.
+
+    Raises:
+        ValueError: If the resolution is refused; the message has the nearest allowed ones.
+
+    >>> check_divides(384, 2048)
+    Traceback (most recent call last):
+    ValueError: resolution must divide solver.resolution = 2048, for example 256 or 512, got 384
+    """
+    if solving % resolution:
+        allowed = [n for n in range(4, solving + 1, 2) if solving % n == 0]
+        near = sorted(sorted(allowed, key=lambda n: abs(n - resolution))[:2])
+        raise ValueError(
+            f"resolution must divide solver.resolution = {solving}, for example "
+            f"{' or '.join(map(str, near))}, got {resolution}"
+        )
+
+
+def check_steps(dt: float, times: tuple[float, ...]) -> None:
+    """Refuse a largest time step if every interval is shorter, or if it needs too many steps.
+
+    Raises:
+        ValueError: If the step is refused; the message has the limit for the step.
+    """
+    longest = max(np.diff(times, prepend=0.0))
+    if dt > longest > 0:
+        raise ValueError(
+            f"solver.dt must be at most {longest:g}, the longest time between two of `times`, "
+            f"got {dt:g}"
+        )
+    if times[-1] / dt > _MOST_STEPS:
+        raise ValueError(
+            f"solver.dt must be at least {times[-1] / _MOST_STEPS:.3g}: {dt:g} makes "
+            f"{times[-1] / dt:.2g} steps, at most {_MOST_STEPS:,} are allowed"
+        )
+
 
 # A block may fill the memory of a device: one task computes on it while others copy and write.
 _on_device = Lock()

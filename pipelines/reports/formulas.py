@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from operators.data import AtTime, Block, Rollout, Task, TrajectoryTask
 from operators.data.variables import names_of
-from pdegen.equations.latex import Named
-from pdegen.equations.latex import number as latex_number
+from pdegen.equations.base import Named
+from pdegen.equations.base import number as latex_number
 from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError
 from pdegen.store.reading import Store

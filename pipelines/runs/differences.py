@@ -5,7 +5,7 @@ from typing import TypeGuard
 
 from pydantic import ValidationError
 
-from pdegen.equations.registry import problem_from_table
+from pdegen.equations.base import problem_from_table
 from pdegen.schema import SchemaError, brief
 from pdegen.store.format import Json
 from pdegen.store.reading import open_sealed

@@ -9,8 +9,7 @@ import xarray as xr
 
 from operators.data import Samples
 from operators.data.variables import names_of
-from pdegen.equations.base import Problem, SampleError
-from pdegen.equations.guarantee import Guarantee
+from pdegen.equations.base import Guarantee, Problem, SampleError
 from pdegen.numerics.device import SolveError, samples_at_once
 from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError

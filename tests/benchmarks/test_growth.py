@@ -11,7 +11,7 @@ from benchmarks.growth.__main__ import CASES, EXCEEDS, results, table
 from benchmarks.growth.equations import EQUATIONS
 from benchmarks.growth.measuring import LONGEST, SHORTEST, Case, Work, measured, slope
 from benchmarks.growth.operators import OPERATORS
-from pdegen.equations.registry import names
+from pdegen.equations.base import names
 from pipelines.config.models import MODELS
 
 

@@ -7,11 +7,9 @@ import numpy as np
 import pytest
 from scipy.sparse import bsr_array
 
-from pdegen.equations.airfoil.grid import c_grid, displacement
-from pdegen.equations.airfoil.mesh import Mesh, topology
+from pdegen.equations.airfoil.mesh import Mesh, c_grid, displacement, topology
 from pdegen.equations.airfoil.problem import UniformDesign, richardson_error
-from pdegen.equations.airfoil.solver import Airfoil, Euler, coarser, interpolated
-from pdegen.equations.airfoil.stream import FreeStream
+from pdegen.equations.airfoil.solver import Airfoil, Euler, FreeStream, coarser, interpolated
 from pdegen.equations.base import SampleError
 from pdegen.generation.generate import generate
 from pdegen.generation.job import RecipeJob

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from pdegen.domains import PeriodicGrid
-from pdegen.equations.burgers.inversion import InitialValueInversion, inversions
-from pdegen.equations.burgers.linearised import LinearisedColeHopf
+from pdegen.equations.burgers.inversion import InitialValueInversion, LinearisedColeHopf, inversions
 from pdegen.equations.burgers.solver import ColeHopf
 from pdegen.inverse.classical import InverseProblem
 from pdegen.inverse.gaussian import CircleModes, GaussianInversion

@@ -11,7 +11,7 @@ from pdegen.checks.check import SIGNIFICANCE, Bound, Check, Distinct, Statistic,
 from pdegen.checks.gaussian import GaussianCheck, periodic_modes, square_modes
 from pdegen.checks.two_phase import TwoPhaseCheck
 from pdegen.domains import CellGrid, PeriodicGrid
-from pdegen.equations.burgers.checks import _Physics
+from pdegen.equations.burgers.problem import _Physics
 from pdegen.equations.darcy.checks import DarcyClaims, ScaleCheck, darcy_checks
 from pdegen.recipe import load_recipe
 from pdegen.sampling.coefficients import LogNormal, TwoPhase

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from pdegen.domains import CellGrid, PeriodicGrid
-from pdegen.equations.burgers import inversion as burgers
+from pdegen.equations.burgers import inversion
 from pdegen.equations.burgers.solver import ColeHopf
-from pdegen.equations.darcy import inversion as darcy
-from pdegen.equations.darcy import log_inversion
+from pdegen.equations.darcy import inversion, log_inversion
 from pdegen.equations.darcy.finite_volume import FiniteVolume
 from pdegen.inverse import gaussian, phases, tikhonov
 from pdegen.inverse import phases as level_set
@@ -58,9 +57,9 @@ def any_map():
 
 # samples, and the methods for an inverse problem
 PROBLEMS = {
-    "two phases": (two_phases, lambda s: darcy.inversions(s, FIELD, (3.0, 12.0), 1.0)),
+    "two phases": (two_phases, lambda s: inversion.inversions(s, FIELD, (3.0, 12.0), 1.0)),
     "log-normal": (log_normal, lambda s: log_inversion.log_inversions(s, FIELD, 1.0, 1.0)),
-    "waves": (waves, lambda s: burgers.inversions(s, CIRCLE, NU, TIME)),
+    "waves": (waves, lambda s: inversion.inversions(s, CIRCLE, NU, TIME)),
     "map": (any_map, lambda s: tikhonov.by_forward(forward, s)),
 }
 NAMES = {
@@ -79,10 +78,10 @@ every_method = pytest.mark.parametrize(
     ("problem", "name"), [(problem, name) for problem, names in NAMES.items() for name in names]
 )
 LIMITED = (
-    (darcy, "TotalVariation", "iterations"),
-    (darcy, "Tikhonov", "iterations"),
-    (darcy, "LevelSet", "limit"),
-    (burgers, "GaussianInversion", "steps"),
+    (inversion, "TotalVariation", "iterations"),
+    (inversion, "Tikhonov", "iterations"),
+    (inversion, "LevelSet", "limit"),
+    (inversion, "GaussianInversion", "steps"),
     (log_inversion, "GaussianInversion", "steps"),
     (tikhonov, "TikhonovInversion", "steps"),
 )
@@ -99,7 +98,7 @@ def limited(patch, limit):
     for module, name, field in LIMITED:
         method = getattr(module, name)
         patch.setattr(module, name, partial(method, **{field: limit(getattr(method, field))}))
-    patch.setattr(darcy, "_EXTRA_STEPS", limit(darcy._EXTRA_STEPS))
+    patch.setattr(inversion, "_EXTRA_STEPS", limit(inversion._EXTRA_STEPS))
 
 
 def offered(problem, a, u):
@@ -147,8 +146,8 @@ def test_a_tighter_criterion_changes_the_mean_error_by_less_than_two_percent(
     for module, constant in TOLERANCES:
         monkeypatch.setattr(module, constant, getattr(module, constant) / 10)
     for method in ("TotalVariation", "Tikhonov"):
-        rtol = getattr(darcy, method).rtol / 10
-        monkeypatch.setattr(darcy, method, partial(getattr(darcy, method), rtol=rtol))
+        rtol = getattr(inversion, method).rtol / 10
+        monkeypatch.setattr(inversion, method, partial(getattr(inversion, method), rtol=rtol))
     assert estimates(problem, name)[1] == pytest.approx(error, rel=0.02)
 
 
@@ -167,7 +166,7 @@ def test_a_single_short_step_does_not_end_the_steps():
     assert not gauss_newton.settled([2.0, 2.0, 2.0], 1e-2)
 
 
-@pytest.mark.parametrize("method", [darcy.TotalVariation, darcy.Tikhonov])
+@pytest.mark.parametrize("method", [inversion.TotalVariation, inversion.Tikhonov])
 @pytest.mark.parametrize("value", [3.0, 12.0, 1.0, 20.0])
 def test_an_iteration_that_starts_at_or_reaches_a_minimum_has_converged(method, value):
     """Data of a constant coefficient, which is a phase or lies beyond both."""

@@ -7,10 +7,8 @@ import numpy as np
 import pytest
 
 from pdegen.domains import CellGrid
-from pdegen.equations.darcy_inclusion.checks import finite_volumes
-from pdegen.equations.darcy_inclusion.shape import RandomInclusion
-from pdegen.equations.darcy_inclusion.solver import Disc, FittedElement
-from pdegen.equations.darcy_inclusion.triangles import CurvedTriangles, shapes
+from pdegen.equations.darcy_inclusion.problem import RandomInclusion, finite_volumes
+from pdegen.equations.darcy_inclusion.solver import CurvedTriangles, Disc, FittedElement, shapes
 from pdegen.numerics.device import MissingSolverError
 from pdegen.numerics.fenicsx import client
 from pdegen.recipe import load_recipe

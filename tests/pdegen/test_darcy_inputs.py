@@ -10,8 +10,8 @@ from operators.data import read_pairs
 from pdegen.domains import CellGrid
 from pdegen.equations.base import SampleError
 from pdegen.equations.darcy.error_bound import PressureGuarantee
-from pdegen.equations.darcy.estimate import compared_refinements, estimated_error
 from pdegen.equations.darcy.finite_volume import FiniteVolume
+from pdegen.equations.darcy.problem import compared_refinements, estimated_error
 from pdegen.generation.generate import generate
 from pdegen.generation.repair import repair
 from pdegen.numerics.device import SolveError

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pdegen.equations.registry import registered_problems
+from pdegen.equations.base import registered_problems
 from pdegen.recipe import Recipe
 from pdegen.schema import Strict
 

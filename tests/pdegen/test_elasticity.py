@@ -6,10 +6,8 @@ import scipy.sparse as sp
 from scipy.sparse.linalg import spsolve
 
 from pdegen.equations.base import SampleError
-from pdegen.equations.elasticity.element import Elements, shapes
-from pdegen.equations.elasticity.material import Hooke, MooneyRivlin, von_mises
-from pdegen.equations.elasticity.mesh import PointTransfer, Rings
-from pdegen.equations.elasticity.solver import Body, Sheet
+from pdegen.equations.elasticity.mesh import Elements, PointTransfer, Rings, shapes
+from pdegen.equations.elasticity.solver import Body, Hooke, MooneyRivlin, Sheet, von_mises
 from pdegen.numerics.device import SolveError
 from pdegen.recipe import load_recipe
 from pdegen.sampling.coefficients import RandomVoid

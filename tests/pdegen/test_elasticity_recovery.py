@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from pdegen.equations.elasticity.mesh import PointTransfer, Rings
-from pdegen.equations.elasticity.recovery import Recovery
-from pdegen.equations.elasticity.solver import Body, Sheet
+from pdegen.equations.elasticity.solver import Body, Recovery, Sheet
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
 from tests.pdegen.test_elasticity import THETA, UNIT, VOID

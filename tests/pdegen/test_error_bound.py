@@ -5,11 +5,8 @@ import pytest
 
 from pdegen.domains import CellGrid
 from pdegen.equations.darcy import error_bound
-from pdegen.equations.darcy.error_bound import ErrorBound, equilibrated
-from pdegen.equations.darcy.finite_volume import FiniteVolume
-from pdegen.equations.darcy.operator import Diffusion
-from pdegen.equations.darcy.poisson import Poisson
-from pdegen.equations.darcy.reconstruction import Biquadratic
+from pdegen.equations.darcy.error_bound import Biquadratic, ErrorBound, equilibrated
+from pdegen.equations.darcy.finite_volume import Diffusion, FiniteVolume, Poisson
 from pdegen.numerics.device import SolveError
 from pdegen.sampling.gaussian import SquareGaussianField
 from tests.oracles.bilinear import bilinear_solution

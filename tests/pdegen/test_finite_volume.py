@@ -5,9 +5,7 @@ import pytest
 import torch
 
 from pdegen.domains import CellGrid
-from pdegen.equations.darcy.finite_volume import FiniteVolume, Solution
-from pdegen.equations.darcy.operator import Diffusion
-from pdegen.equations.darcy.poisson import Poisson
+from pdegen.equations.darcy.finite_volume import Diffusion, FiniteVolume, Poisson, Solution
 from pdegen.numerics.device import SolveError
 from pdegen.sampling.gaussian import SquareGaussianField
 from tests.oracles import five_points

@@ -8,9 +8,8 @@ from pdegen.equations.burgers.solver import ETDRK4, ColeHopf
 from pdegen.equations.darcy.error_bound import ErrorBound
 from pdegen.equations.darcy.finite_element import FiniteElement
 from pdegen.equations.darcy.finite_volume import FiniteVolume
-from pdegen.equations.darcy.phase_flow import PhaseFlow
+from pdegen.equations.darcy.inversion import PhaseFlow, TotalVariation
 from pdegen.equations.darcy.published import PublishedScheme
-from pdegen.equations.darcy.total_variation import TotalVariation
 from pdegen.equations.shock_tube.solver import ShockTube, State
 from pdegen.numerics.spectral import Torus, antiderivative_symbol, derivative_symbol
 from pdegen.sampling.gaussian import PeriodicGaussianField, SquareGaussianField

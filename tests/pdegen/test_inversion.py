@@ -5,10 +5,9 @@ import pytest
 import scipy
 
 from pdegen.domains import CellGrid
-from pdegen.equations.darcy import total_variation
+from pdegen.equations.darcy import inversion as total_variation
 from pdegen.equations.darcy.finite_volume import FiniteVolume
-from pdegen.equations.darcy.phase_flow import PhaseFlow
-from pdegen.equations.darcy.total_variation import Tikhonov, TotalVariation
+from pdegen.equations.darcy.inversion import PhaseFlow, Tikhonov, TotalVariation
 from pdegen.sampling.gaussian import SquareGaussianField
 
 

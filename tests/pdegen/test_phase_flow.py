@@ -5,7 +5,7 @@ import pytest
 
 from pdegen.domains import CellGrid
 from pdegen.equations.darcy.finite_volume import FiniteVolume
-from pdegen.equations.darcy.phase_flow import PhaseFlow
+from pdegen.equations.darcy.inversion import PhaseFlow
 from pdegen.sampling.gaussian import SquareGaussianField
 
 N, PHASES = 21, (3.0, 12.0)

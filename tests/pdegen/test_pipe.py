@@ -7,10 +7,8 @@ import pytest
 import torch
 
 from pdegen.equations.base import SampleError
-from pdegen.equations.pipe.centre_line import CentreLine
-from pdegen.equations.pipe.flow import PipeFlow
 from pdegen.equations.pipe.problem import relative_errors
-from pdegen.equations.pipe.solver import FLOW_RATE, Pipe
+from pdegen.equations.pipe.solver import FLOW_RATE, CentreLine, Pipe, PipeFlow
 from pdegen.numerics.device import SolveError
 from pdegen.recipe import load_recipe
 from tests.pdegen import small

@@ -7,9 +7,9 @@ import pytest
 from scipy.interpolate import CubicSpline
 
 from pdegen.equations.base import SampleError
-from pdegen.equations.plasticity import checks, kernels
-from pdegen.equations.plasticity.die import Spline
-from pdegen.equations.plasticity.problem import SplineDie
+from pdegen.equations.plasticity import kernels
+from pdegen.equations.plasticity import problem as checks
+from pdegen.equations.plasticity.problem import Spline, SplineDie
 from pdegen.equations.plasticity.solver import Billet, Forging, Metal, centred
 from pdegen.generation.generate import generate
 from pdegen.numerics.device import SolveError

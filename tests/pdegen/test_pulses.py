@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pdegen.equations.pulses.solver import Pulse, Transport
+from pdegen.equations.pulses.problem import Pulse, Transport
 from tests.pdegen.small import problem, samples
 from tests.pdegen.test_checks import findings
 

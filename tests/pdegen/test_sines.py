@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from pdegen.domains import CellGrid
-from pdegen.equations.darcy.poisson import Poisson
+from pdegen.equations.darcy.finite_volume import Poisson
 from pdegen.numerics.sines import by_fft, by_products, faster_by_fft, matrix
 from pdegen.sampling.gaussian import SquareGaussianField
 

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 from operators.data import read_pairs
-from pdegen.equations.airfoil.grid import c_grid
+from pdegen.equations.airfoil.mesh import c_grid
 from pdegen.equations.airfoil.problem import AirfoilFlow
 from pdegen.generation.generate import generate
 from pdegen.recipe import load_recipe

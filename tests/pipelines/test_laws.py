@@ -129,7 +129,7 @@ import numpy as np
 from pdegen.checks.check import Bound, StoreChecks
 from pdegen.domains import Box
 from pdegen.equations.base import Problem
-from pdegen.equations.registry import equation
+from pdegen.equations.base import equation
 from pdegen.sampling.gaussian import PeriodicGaussianField
 from pdegen.sampling.scalars import CoefficientOrLaw, number_of
 from pdegen.store.format import Physics

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from pdegen.equations import registry
+from pdegen.equations import base
 from pdegen.plugins import plugin_of
 from pdegen.schema import SchemaError
 from pdegen.store.reading import Store
@@ -162,7 +162,7 @@ def test_verify_says_that_an_equation_was_imported(own, pdegen, tmp_path, monkey
     module = __import__("my_equation")
     store = library.generate("my_heat.toml", out="s.zarr")
     assert library.verify(store).faults == []
-    registry._registered.pop("heat")
+    base._registered.pop("heat")
     sys.modules.pop(module.__name__)
     said = pdegen("verify", "s.zarr", *own).err[-2]
     assert "equation heat was registered by an import" in said
@@ -179,7 +179,7 @@ def test_an_edited_file_takes_the_place_of_its_earlier_version(own, root, tmp_pa
     for more in ("", "# edited\n"):
         changed(root, tmp_path, "@equation", f"{more}@equation")
         library.load_plugin(tmp_path / "my.py")
-    assert plugin_of(registry.find("heat")).code.count(b"# edited") == 1
+    assert plugin_of(base.find("heat")).code.count(b"# edited") == 1
     with pytest.raises(SchemaError, match=r"heat comes from .*my.py: choose another name"):
         library.load_plugin(own[1])
 

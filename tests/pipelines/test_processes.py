@@ -10,7 +10,7 @@ import torch
 
 from operators.registry import build_operator
 from operators.training.fit import Stopped
-from pdegen.equations.registry import find
+from pdegen.equations.base import find
 from pdegen.plugins import load_plugin
 from pipelines.runs.folder import RunError
 from pipelines.studies.devices import sharing
@@ -20,7 +20,7 @@ from tests.plugins import registered_alone
 EQUATION = """
 from typing import Literal
 from pdegen.equations.base import Problem
-from pdegen.equations.registry import equation
+from pdegen.equations.base import equation
 
 @equation
 class Told(Problem):

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import pdegen.equations.base
-from pdegen.equations.registry import names
+from pdegen.equations.base import names
 from pdegen.recipe import recipe_folder
 from pdegen.schema import SchemaError
 from tests.pipelines.command import SMALL

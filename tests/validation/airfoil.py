@@ -23,10 +23,9 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from pdegen.equations.airfoil.grid import NORMAL_CELLS, PUBLISHED_CELLS, SIDE_CELLS, c_grid
+from pdegen.equations.airfoil.mesh import NORMAL_CELLS, PUBLISHED_CELLS, SIDE_CELLS, c_grid
 from pdegen.equations.airfoil.problem import AirfoilFlow, richardson_error
-from pdegen.equations.airfoil.solver import Airfoil
-from pdegen.equations.airfoil.stream import FreeStream
+from pdegen.equations.airfoil.solver import Airfoil, FreeStream
 from pdegen.numerics.device import SolveError
 from pdegen.recipe import load_recipe
 from tests.pdegen.test_airfoil import mach_number, pressure_coefficients, shock

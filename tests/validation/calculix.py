@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-from pdegen.equations.plasticity.die import Spline
+from pdegen.equations.plasticity.problem import Spline
 from pdegen.equations.plasticity.solver import Forging
 
 _PENALTY = 1e5  # stiffness of the contact, MPa/mm

@@ -11,11 +11,9 @@ import argparse
 
 import numpy as np
 
-from pdegen.equations.elasticity.material import von_mises
 from pdegen.equations.elasticity.mesh import PointTransfer
 from pdegen.equations.elasticity.problem import Elasticity
-from pdegen.equations.elasticity.recovery import Recovery
-from pdegen.equations.elasticity.solver import Body
+from pdegen.equations.elasticity.solver import Body, Recovery, von_mises
 from pdegen.recipe import load_recipe
 
 

@@ -6,10 +6,9 @@ import subprocess
 import numpy as np
 import pytest
 
-from pdegen.equations.elasticity.material import Hooke, von_mises
 from pdegen.equations.elasticity.mesh import Rings
 from pdegen.equations.elasticity.problem import Elasticity
-from pdegen.equations.elasticity.solver import Body, Sheet
+from pdegen.equations.elasticity.solver import Body, Hooke, Sheet, von_mises
 from pdegen.recipe import load_recipe
 from pdegen.sampling.coefficients import RandomVoid
 from tests.absent import absent

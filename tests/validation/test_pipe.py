@@ -6,8 +6,7 @@ import subprocess
 import numpy as np
 import pytest
 
-from pdegen.equations.pipe.centre_line import CentreLine
-from pdegen.equations.pipe.solver import Pipe
+from pdegen.equations.pipe.solver import CentreLine, Pipe
 from tests.validation.pipe import errors
 
 HEIGHTS, SLOPES = np.array([[0, 0.9, -0.6, 0.3, -0.8]]), np.array([[1.5, -1.0, 1.8, -0.7, 0.4]])

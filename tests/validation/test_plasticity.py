@@ -5,7 +5,7 @@ import shutil
 import numpy as np
 import pytest
 
-from pdegen.equations.plasticity.die import Spline
+from pdegen.equations.plasticity.problem import Spline
 from pdegen.equations.plasticity.solver import Billet, Forging
 from tests.absent import absent
 from tests.validation.calculix import forged

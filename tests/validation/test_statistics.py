@@ -3,7 +3,7 @@
 import numpy as np
 import xarray as xr
 
-from pdegen.equations.pipe.centre_line import CentreLine
+from pdegen.equations.pipe.solver import CentreLine
 from tests.validation.statistics import elasticity, pipe
 
 

@@ -18,7 +18,7 @@ from array_api_compat import (
 from jaxtyping import Float
 
 from pdegen.domains import PeriodicGrid
-from pdegen.equations.times import checked_times
+from pdegen.equations.base import checked_times
 from pdegen.numerics.device import (
     ARRAY_POINTS,
     Array,

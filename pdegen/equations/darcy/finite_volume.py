@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import scipy  # pyright: ignore[reportMissingTypeStubs]
@@ -14,11 +14,327 @@ from jaxtyping import Float
 
 from pdegen.domains import CellGrid
 from pdegen.equations.darcy import kernels
-from pdegen.equations.darcy.interface import InterfaceSolver
-from pdegen.equations.darcy.operator import Diffusion, Faces
-from pdegen.equations.darcy.poisson import Poisson
+from pdegen.equations.darcy.kernels import (
+    add_jumps,
+    add_transformed,
+    evaluate,
+    interface_cg,
+    residual,
+    tridiagonal_solves,
+)
+from pdegen.numerics import sines
 from pdegen.numerics.device import Array, SolveError, constant, first_true
 from pdegen.numerics.sines import by_fft, by_products, conjugate_gradients
+
+# The finite volume operator of -div(a grad u) on square cells, for arrays of any namespace.
+
+
+Faces = Literal["harmonic", "arithmetic"]
+
+Cells = Float[Array, "*batch n n"]
+
+
+@dataclass(frozen=True)
+class Diffusion:
+    """The operator (A u)_i = Σ_faces a_f (u_i - u_j), which approximates -h² div(a grad u).
+
+    u is 0 at the walls, which lie half a cell from the outermost centres. Hence a_f = 2a on the
+    walls.
+    """
+
+    a: Array  # coefficients of the cells, shape (batch, n, n), indexed [x, y]
+    faces: Faces  # mean on inner faces: "harmonic", 2vw/(v + w), or "arithmetic"
+
+    @cached_property
+    def faces_x(self) -> Array:
+        """Coefficients a_f on all faces normal to x, shape (batch, n+1, n)."""
+        a = self.a
+        inner = self._mean(a[:, 1:], a[:, :-1])
+        return array_namespace(a).concat([2 * a[:, :1], inner, 2 * a[:, -1:]], axis=1)
+
+    @cached_property
+    def faces_y(self) -> Array:
+        """Coefficients a_f on all faces normal to y, shape (batch, n, n+1)."""
+        a = self.a
+        inner = self._mean(a[:, :, 1:], a[:, :, :-1])
+        return array_namespace(a).concat([2 * a[:, :, :1], inner, 2 * a[:, :, -1:]], axis=2)
+
+    def _mean(self, v: Array, w: Array) -> Array:
+        return 2 * v * w / (v + w) if self.faces == "harmonic" else (v + w) / 2
+
+    def __call__(self, u: Array) -> Array:
+        """A u, the total flux out of each cell, computed with few passes over memory."""
+        x, y = self.faces_x, self.faces_y
+        au = array_namespace(u).zeros_like(u)
+        au[:, 0] += x[:, 0] * u[:, 0]
+        au[:, -1] += x[:, -1] * u[:, -1]
+        au[:, :, 0] += y[:, :, 0] * u[:, :, 0]
+        au[:, :, -1] += y[:, :, -1] * u[:, :, -1]
+        through = u[:, 1:] - u[:, :-1]
+        through *= x[:, 1:-1]
+        au[:, :-1] -= through
+        au[:, 1:] += through
+        through = u[:, :, 1:] - u[:, :, :-1]
+        through *= y[:, :, 1:-1]
+        au[:, :, :-1] -= through
+        au[:, :, 1:] += through
+        return au
+
+    def fluxes(self, u: Array, boundary_value: Array | float = 0.0) -> tuple[Array, Array]:
+        """Total fluxes -h a_f ∂u/∂n through the faces normal to x and through those normal to y.
+
+        A positive flux points in the direction of the axis.
+        """
+        x, y = jumps(u, boundary_value)
+        return -self.faces_x * x, -self.faces_y * y
+
+    def right_hand_side(self, f: Array | float = 1.0, boundary_value: Array | float = 0.0) -> Array:
+        """The right-hand side b of A u = b: h² f plus the inflow from the values at the walls."""
+        xp = array_namespace(self.a)
+        h = 1 / self.a.shape[1]
+        f = xp.asarray(f, dtype=self.a.dtype, device=self.a.device)
+        b = h * h * xp.broadcast_to(f, self.a.shape)
+        if isinstance(boundary_value, (int, float)) and boundary_value == 0:
+            return b
+        return b - outflow(*self.fluxes(xp.zeros_like(self.a), boundary_value))
+
+    def relative_residual(self, u: Array, b: Array) -> Array:
+        """‖b - A u‖/‖b‖ of each sample, or ‖A u‖ if b is 0."""
+        xp = array_namespace(u)
+        r = xp.sqrt(xp.sum((b - self(u)) ** 2, axis=(1, 2)))
+        size = xp.sqrt(xp.sum(b**2, axis=(1, 2)))
+        return r / xp.where(size > 0, size, xp.ones_like(size))
+
+    def matrix(self) -> scipy.sparse.csc_array:
+        """A of the first sample as a sparse matrix, cells in C order (NumPy arrays only)."""
+        return five_point_matrix(self.faces_x[0], self.faces_y[0])
+
+
+def five_point_matrix(
+    faces_x: Float[np.ndarray, "n1 m"], faces_y: Float[np.ndarray, "n m1"]
+) -> scipy.sparse.csc_array:
+    """The matrix of the map u -> Σ_faces a_f (u_i - u_j) on n x m cells in C order.
+
+    u is 0 beyond the outermost faces.
+
+    Args:
+        faces_x: Coefficients a_f on the faces normal to x, shape (n+1, m).
+        faces_y: Coefficients a_f on the faces normal to y, shape (n, m+1).
+    """
+    diagonal = faces_x[1:] + faces_x[:-1] + faces_y[:, 1:] + faces_y[:, :-1]
+    n, m = diagonal.shape
+    beside = np.concatenate([-faces_y[:, 1:-1], np.zeros((n, 1))], axis=1).ravel()[:-1]
+    below = -faces_x[1:-1].ravel()
+    matrix = scipy.sparse.dia_array((n * m, n * m))
+    for offset, values in ((0, diagonal.ravel()), (1, beside), (m, below)):
+        matrix = matrix + scipy.sparse.diags_array(values, offsets=offset)
+        if offset:
+            matrix = matrix + scipy.sparse.diags_array(values, offsets=-offset)
+    return scipy.sparse.csc_array(matrix)
+
+
+def jumps(
+    u: Cells, boundary_value: Array | float = 0.0
+) -> tuple[Float[Array, "*batch n1 n"], Float[Array, "*batch n n1"]]:
+    """Differences of u between neighbouring cells, along x and along y.
+
+    The first and the last difference along each line of cells are between a wall and a cell.
+    """
+    xp = array_namespace(u)
+    n, batch = u.shape[-1], u.shape[:-2]
+    g = boundary_values(boundary_value, u)
+    west, east = (xp.broadcast_to(side, (*batch, 1, n)) for side in (g[0], g[1]))
+    south, north = (xp.broadcast_to(side[:, None], (*batch, n, 1)) for side in (g[2], g[3]))
+    u_x, u_y = xp.concat([west, u, east], axis=-2), xp.concat([south, u, north], axis=-1)
+    return u_x[..., 1:, :] - u_x[..., :-1, :], u_y[..., 1:] - u_y[..., :-1]
+
+
+def outflow(
+    through_x: Float[Array, "*batch n1 n"], through_y: Float[Array, "*batch n n1"]
+) -> Cells:
+    """The total flux out of each cell through its four faces."""
+    x = through_x[..., 1:, :] - through_x[..., :-1, :]
+    return x + through_y[..., 1:] - through_y[..., :-1]
+
+
+def boundary_values(boundary_value: Array | float, u: Cells) -> Float[Array, "4 n"]:
+    """Values on x = 0, x = 1, y = 0 and y = 1, shape (4, n).
+
+    Raises ValueError if `boundary_value` is neither a number nor an array of this shape.
+    """
+    xp, n = array_namespace(u), u.shape[-1]
+    g = xp.asarray(boundary_value, dtype=u.dtype, device=u.device)
+    if g.ndim and tuple(g.shape) != (4, n):
+        raise ValueError(
+            f"boundary_value must be a number or of shape (4, {n}), got {tuple(g.shape)}"
+        )
+    return xp.broadcast_to(g, (4, n))
+
+
+# The inverse Laplacian on a cell grid: sine transforms along y, tridiagonal solves along x.
+
+
+@dataclass(frozen=True)
+class Poisson:
+    """Solves L u = r on a cell grid, (L u)_ij = Σ_faces (u_ij - u_neighbour), u = 0 at the walls.
+
+    L is h² times the negative five-point Laplacian. Walls lie half a cell from the outermost
+    centres, so that each face on a wall contributes 2 u_ij. A sine transform diagonalises L along
+    y. For each sine, a tridiagonal system along x remains, which takes two sweeps.
+
+    >>> poisson = Poisson(CellGrid(4))
+    >>> u = poisson(np.eye(4))
+    >>> float((4 * u[1, 1] - u[0, 1] - u[2, 1] - u[1, 0] - u[1, 2]).round(12))
+    1.0
+    """
+
+    grid: CellGrid  # the cells along each axis
+    # whether sine transforms are FFTs or matrix products; by default the faster one
+    fft: bool | None = None
+
+    @cached_property
+    def _fft(self) -> bool:
+        return sines.faster_by_fft(self.grid.n) if self.fft is None else self.fft
+
+    @cached_property
+    def sines(self) -> Float[np.ndarray, "n n"]:
+        """The orthonormal matrix √(2/n) sin(πk(j + ½)/n) of the DST-II, indexed [j, k-1]."""
+        return sines.matrix(self.grid)
+
+    @cached_property
+    def eigenvalues(self) -> Float[np.ndarray, " n"]:
+        """Eigenvalues λ_k = 4 sin²(πk/2n), k = 1 ... n, of the operator along one axis."""
+        n = self.grid.n
+        return 4 * np.sin(np.pi * np.arange(1, n + 1) / (2 * n)) ** 2
+
+    @cached_property
+    def pivots(self) -> Float[np.ndarray, "n n"]:
+        """Inverse pivots of Thomas' algorithm along x for each sine along y, indexed [x, sine]."""
+        n = self.grid.n
+        diagonal = np.full(n, 2.0)
+        diagonal[0] += 1
+        diagonal[-1] += 1  # 4 in a single cell
+        pivots, last = np.empty((n, n)), np.zeros(n)
+        for i in range(n):
+            pivots[i] = last = 1 / (diagonal[i] + self.eigenvalues - last)
+        return pivots
+
+    def transformed(self, r: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
+        """The sine transform of r along y."""
+        if self._fft:
+            return scipy.fft.dst(r, type=2, norm="ortho", workers=1)
+        return r @ self.sines
+
+    def __call__(self, r: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
+        """u with L u = r."""
+        return self.from_transformed(self.transformed(r))
+
+    def from_transformed(self, hat: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
+        """u with L u = r, where `hat` is the sine transform of r along y; `hat` is overwritten."""
+        tridiagonal_solves(hat, self.pivots)
+        if self._fft:
+            return scipy.fft.dst(hat, type=3, norm="ortho", overwrite_x=True, workers=1)
+        return hat @ self.sines.T
+
+
+# Conjugate gradients on the interface of a piecewise constant coefficient.
+
+
+Graph = tuple[
+    np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class InterfaceSolver:
+    """Solves A u = b for the finite volumes of a piecewise constant coefficient.
+
+    Let Γ be the set of cells at a jump of a, and let L be the Laplacian. The solution is written as
+    u = L⁻¹(b/a + σ), where the unknown "charges" σ are 0 outside Γ. Outside Γ, A = a L, so that u
+    satisfies the equation for any σ. On Γ the equation is a σ + J L⁻¹(b/a + σ) = 0. Here
+    J = A - a L couples the two cells of each face at a jump.
+
+    Conjugate gradients on A, preconditioned by L, solve this equation on Γ. The iterates are stored
+    on Γ only. Each iteration applies L⁻¹ from Γ to Γ once, by one tridiagonal sweep and by
+    sine transforms that are restricted to the cells of Γ. The number of iterations does not depend
+    on the mesh, and hardly on the contrast.
+
+    Quantities that depend on a alone are cached for further right-hand sides.
+    """
+
+    poisson: Poisson  # L⁻¹ on the grid
+    a: Float[np.ndarray, "n n"]  # coefficient
+    harmonic: bool  # whether means on faces are harmonic, not arithmetic
+    limit: int  # largest number of iterations
+
+    @cached_property
+    def _graph(self) -> Graph:
+        return interface_graph(self.a, self.harmonic)
+
+    def __call__(
+        self, b: Float[np.ndarray, "n n"], rtol: float
+    ) -> tuple[Float[np.ndarray, "n n"], int]:
+        """u and the number of iterations.
+
+        If `limit` iterations suffice, then ‖b - A u‖ <= rtol ‖b‖. The right-hand side b includes
+        the factor h².
+        """
+        a, poisson = self.a, self.poisson
+        rows, columns, values, first, second, jump1, jump2 = self._graph
+        size = float(np.linalg.norm(b))
+        u, r, z, iterations = np.zeros_like(b), b, np.empty(len(columns)), 0
+        for _ in range(3):  # once; more only if rounding leaves a residual above the tolerance
+            hat = poisson.transformed(r / a)
+            work = hat.copy()
+            tridiagonal_solves(work, poisson.pivots)
+            evaluate(rows, columns, poisson.sines, work, z)
+            on_interface = np.zeros_like(z)
+            add_jumps(first, second, -jump1, -jump2, z, on_interface)
+            charges, count = interface_cg(
+                rows, columns, values, first, second, jump1, jump2,
+                poisson.sines, poisson.pivots, on_interface, 0.5 * rtol * size,
+                self.limit - iterations,
+            )  # fmt: skip
+            add_transformed(rows, columns, charges, poisson.sines, hat)
+            u += poisson.from_transformed(hat)
+            iterations += count
+            r = np.empty_like(b)
+            if residual(a, self.harmonic, b, u, r) <= (rtol * size) ** 2:
+                break
+        return u, iterations
+
+
+def interface_graph(a: Float[np.ndarray, "n m"], harmonic: bool) -> Graph:
+    """The cells at jumps of a, row by row, and the faces at which a jumps.
+
+    Returns:
+        start, columns: The cells start[i] <= c < start[i+1] lie in row i. Cell c lies in column
+            columns[c].
+        values: The coefficient a in these cells.
+        first, second: Numbers c and d of the two cells at each face.
+        jump1, jump2: a_f - a_c and a_f - a_d, where a_f is the coefficient on the face.
+    """
+    n, m = a.shape
+    faces = np.zeros((n, m, 2), bool)  # below each cell, and to its right
+    below, right = faces[:-1, :, 0], faces[:, :-1, 1]
+    np.not_equal(a[:-1], a[1:], out=below)
+    np.not_equal(a[:, :-1], a[:, 1:], out=right)
+    marked = faces[..., 0] | faces[..., 1]
+    marked[1:] |= below
+    marked[:, 1:] |= right
+    cells, coefficients = np.flatnonzero(marked), a.ravel()
+    number = np.empty(n * m, np.int64)  # of the marked cells
+    number[cells] = np.arange(len(cells))
+    jumps = np.flatnonzero(faces)
+    cell = jumps >> 1
+    neighbour = cell + np.where(jumps & 1, 1, m)
+    v, w = coefficients[cell], coefficients[neighbour]
+    mean = 2 * v * w / (v + w) if harmonic else (v + w) / 2
+    start = np.zeros(n + 1, np.int64)
+    np.cumsum(marked.sum(axis=1), out=start[1:])
+    ends = number[cell], number[neighbour]
+    return start, cells % m, coefficients[cells], *ends, mean - v, mean - w
+
 
 Inverse = Callable[[np.ndarray], tuple[np.ndarray, float, int]]  # u, residual, iterations
 Iterated = Callable[[np.ndarray, float], tuple[np.ndarray, int]]

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from pdegen.domains import CellGrid
-from pdegen.equations.darcy.phase_flow import PhaseFlow, PhaseFlowAt
+from pdegen.equations.darcy.inversion import PhaseFlow, PhaseFlowAt
 from pdegen.inverse.classical import (
     KNOWN_PRIOR,
     ClassicalMethod,

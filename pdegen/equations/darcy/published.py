@@ -10,8 +10,7 @@ import scipy  # pyright: ignore[reportMissingTypeStubs]
 from jaxtyping import Float
 
 from pdegen.domains import CellGrid, NodalGrid
-from pdegen.equations.darcy.finite_volume import Solution, check_positive
-from pdegen.equations.darcy.operator import five_point_matrix
+from pdegen.equations.darcy.finite_volume import Solution, check_positive, five_point_matrix
 
 Cells = Float[np.ndarray, "batch n n"]
 

@@ -2,16 +2,242 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from pdegen.equations.elasticity.element import GAUSS, Elements, shapes
-from pdegen.equations.elasticity.material import Material
-from pdegen.equations.elasticity.mesh import Rings
+from pdegen.equations.elasticity.mesh import (
+    GAUSS,
+    SIDES,
+    Elements,
+    Rings,
+    local_derivatives,
+    shapes,
+)
 from pdegen.numerics.device import SolveError
 from pdegen.numerics.sines import solve_cyclic_tridiagonal
+
+# Materials in plane stress: stress and stiffness for a given displacement gradient.
+
+
+_IDENTITY = np.array([1.0, 0, 0, 1])
+# cof F = (F_yy, -F_yx, -F_xy, F_xx) of F = (F_xx, F_xy, F_yx, F_yy)
+_COFACTOR = np.array([[0.0, 0, 0, 1], [0, 0, -1, 0], [0, -1, 0, 0], [1, 0, 0, 0]])
+
+
+class Material(ABC):
+    """An elastic material in plane stress.
+
+    Displacement gradients H_ij = ∂u_i/∂x_j and nominal stresses P_ij are vectors (xx, xy, yx, yy).
+    P is the force per length and thickness of the undeformed sheet.
+    """
+
+    @abstractmethod
+    def stress(self, gradient: Float[np.ndarray, "*batch 4"]) -> Float[np.ndarray, "*batch 4"]:
+        """Nominal stress P for the displacement gradient H."""
+
+    @abstractmethod
+    def stiffness(
+        self, gradient: Float[np.ndarray, "*batch 4"]
+    ) -> Float[np.ndarray, "4 4"] | Float[np.ndarray, "*batch 4 4"]:
+        """Tangent stiffness ∂P/∂H at the displacement gradient H."""
+
+    @abstractmethod
+    def true_stress(self, gradient: Float[np.ndarray, "*batch 4"]) -> Float[np.ndarray, "*batch 3"]:
+        """Components xx, yy, xy of the true stress σ in the deformed sheet."""
+
+    @abstractmethod
+    def energy(self, gradient: Float[np.ndarray, "*batch 4"]) -> Float[np.ndarray, " *batch"]:
+        """Elastic energy per volume of the undeformed sheet."""
+
+    def admissible(self, gradient: Float[np.ndarray, "*batch 4"]) -> np.ndarray:
+        """Whether the displacement gradient is finite and, at large strains, det F > 0."""
+        return np.asarray(np.isfinite(gradient).all(axis=-1))
+
+
+@dataclass(frozen=True)
+class Hooke(Material):
+    """Small strains: σ = E/(1 - ν²) ((1 - ν) ε + ν tr ε), ε = (H + Hᵀ)/2."""
+
+    young: float  # Young's modulus E > 0
+    poisson: float  # Poisson's ratio ν, 0 to 1/2
+
+    @cached_property
+    def _matrix(self) -> Float[np.ndarray, "4 4"]:
+        nu = self.poisson
+        shear = (1 - nu) / 2
+        rows = [[1, 0, 0, nu], [0, shear, shear, 0], [0, shear, shear, 0], [nu, 0, 0, 1]]
+        return self.young / (1 - nu**2) * np.array(rows)
+
+    def stress(self, gradient: Float[np.ndarray, "*batch 4"]) -> Float[np.ndarray, "*batch 4"]:
+        return gradient @ self._matrix
+
+    def stiffness(self, gradient: Float[np.ndarray, "*batch 4"]) -> Float[np.ndarray, "4 4"]:
+        return self._matrix
+
+    def true_stress(self, gradient: Float[np.ndarray, "*batch 4"]) -> Float[np.ndarray, "*batch 3"]:
+        return self.stress(gradient)[..., [0, 3, 1]]
+
+    def energy(self, gradient: Float[np.ndarray, "*batch 4"]) -> Float[np.ndarray, " *batch"]:
+        return (gradient * self.stress(gradient)).sum(axis=-1) / 2
+
+
+@dataclass(frozen=True)
+class MooneyRivlin(Material):
+    """Large strains of an incompressible sheet: W = C₁(I₁ - 3) + C₂(I₂ - 3).
+
+    Let F = 1 + H, J = det F and C = FᵀF. The thickness is 1/J, I₁ = tr C + J⁻² and
+    I₂ = J² + J⁻² tr C, so P = ∂W/∂F needs no pressure. The true stress is σ = P Fᵀ. At small
+    strains E = 6 (C₁ + C₂) and ν = 1/2.
+
+    If the sheet is stretched by 2 in one direction, σ_xx = 2 (2² - 1/2)(C₁ + C₂/2):
+
+    >>> stretched = np.array([1.0, 0, 0, 2**-0.5 - 1])
+    >>> MooneyRivlin(1.0, 0.5).true_stress(stretched).round(12)
+    array([8.75, 0.  , 0.  ])
+    """
+
+    # c1, c2: constants C₁ > 0 and C₂ >= 0
+    c1: float
+    c2: float
+
+    def _parts(self, gradient: np.ndarray) -> tuple[np.ndarray, ...]:
+        """F, its cofactor matrix, J and tr C."""
+        f = gradient + _IDENTITY
+        cofactor = f @ _COFACTOR
+        j = f[..., :1] * f[..., 3:] - f[..., 1:2] * f[..., 2:3]
+        return f, cofactor, j, np.square(f).sum(axis=-1, keepdims=True)
+
+    def stress(self, gradient: Float[np.ndarray, "*batch 4"]) -> Float[np.ndarray, "*batch 4"]:
+        f, cofactor, j, trace = self._parts(gradient)
+        first = f - cofactor / j**3
+        second = j * cofactor + f / j**2 - trace / j**3 * cofactor
+        return 2 * (self.c1 * first + self.c2 * second)
+
+    def stiffness(self, gradient: Float[np.ndarray, "*batch 4"]) -> Float[np.ndarray, "*batch 4 4"]:
+        f, cofactor, j, trace = (part[..., None] for part in self._parts(gradient))
+        cofactors = cofactor * cofactor.swapaxes(-1, -2)
+        mixed = f * cofactor.swapaxes(-1, -2)
+        first = np.eye(4) - _COFACTOR / j**3 + 3 / j**4 * cofactors
+        second = (
+            (j - trace / j**3) * _COFACTOR
+            + np.eye(4) / j**2
+            + (1 + 3 * trace / j**4) * cofactors
+            - 2 / j**3 * (mixed + mixed.swapaxes(-1, -2))
+        )
+        return 2 * (self.c1 * first + self.c2 * second)
+
+    def true_stress(self, gradient: Float[np.ndarray, "*batch 4"]) -> Float[np.ndarray, "*batch 3"]:
+        f, p = gradient + _IDENTITY, self.stress(gradient)
+        xx, xy, yx, yy = np.moveaxis(f, -1, 0)
+        pxx, pxy, pyx, pyy = np.moveaxis(p, -1, 0)
+        return np.stack([pxx * xx + pxy * xy, pyx * yx + pyy * yy, pxx * yx + pxy * yy], axis=-1)
+
+    def energy(self, gradient: Float[np.ndarray, "*batch 4"]) -> Float[np.ndarray, " *batch"]:
+        _, _, j, trace = (part[..., 0] for part in self._parts(gradient))
+        return self.c1 * (trace + j**-2.0 - 3) + self.c2 * (j**2 + trace / j**2 - 3)
+
+    def admissible(self, gradient: Float[np.ndarray, "*batch 4"]) -> np.ndarray:
+        with np.errstate(invalid="ignore", over="ignore"):
+            return super().admissible(gradient) & (self._parts(gradient)[2][..., 0] > 0)
+
+
+def von_mises(stress: Float[np.ndarray, "*batch 3"]) -> Float[np.ndarray, " *batch"]:
+    """Von Mises stress (σ_xx² - σ_xx σ_yy + σ_yy² + 3 σ_xy²)^½ in plane stress.
+
+    >>> von_mises(np.array([[3.0, 3.0, 0.0], [0.0, 0.0, 1.0]])).round(6)
+    array([3.      , 1.732051])
+    """
+    xx, yy, xy = np.moveaxis(stress, -1, 0)
+    return np.sqrt(xx * xx - xx * yy + yy * yy + 3 * xy * xy)
+
+
+# Displacement gradients of order three, interpolated between superconvergent points.
+
+
+_PAIR = np.array([-1.0, 1.0]) / np.sqrt(3)  # Gauss points of order two on [-1, 1]
+_LOCAL = np.stack([np.tile(_PAIR, 2), np.repeat(_PAIR, 2)], axis=-1)  # both local coordinates
+_STENCIL = 4  # points of the cubic interpolation along an axis
+
+RecoveryNodes = Float[np.ndarray, "batch lines places 2"]
+Places = Float[np.ndarray, "batch points 2"]
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """Gradients between the superconvergent points of a mesh.
+
+    The gradient of a displacement of elements with nine nodes has order 2 in general, and order 3
+    at the 2 x 2 Gauss points of the elements. Cubic polynomials interpolate between these points,
+    as functions of the two coordinates of `Rings.breaks`. They do not extend across the lines to
+    the corners of the square, where these coordinates have a kink.
+
+    Reference: J. Barlow, Optimal stress locations in finite element models, Int. J. Numer. Meth.
+    Engng 10, 1976.
+    """
+
+    rings: Rings  # mesh of the displacement
+
+    def gradient(
+        self, nodes: RecoveryNodes, u: RecoveryNodes, places: Places
+    ) -> Float[np.ndarray, "batch p 4"]:
+        """Gradient ∂u_i/∂x_j (xx, xy, yx, yy) at the points with the coordinates `places`.
+
+        `nodes` are the positions of the nodes of the mesh, and `u` the values at these nodes.
+        """
+        gradients = self._sampled(nodes, u)
+        around, across = (
+            (ends[:-1, None] + np.diff(ends)[:, None] * (1 + _PAIR) / 2).ravel()
+            for ends in self.rings.breaks
+        )
+        width = float(self.rings.breaks[0][-1]) / SIDES
+        bounds = np.array([int((around < k * width).sum()) for k in range(SIDES + 1)])
+        side = np.clip(places[..., 0] // width, 0, SIDES - 1).astype(int)
+        first, first_weights = _cubic(around, places[..., 0], bounds[side], bounds[side + 1])
+        second, second_weights = _cubic(across, places[..., 1], 0, len(across))
+        row = np.arange(len(u))[:, None, None, None]
+        values = gradients[row, first[..., :, None], second[..., None, :]]
+        weights = first_weights[..., :, None] * second_weights[..., None, :]
+        return (weights[..., None] * values).sum(axis=(2, 3))
+
+    def _sampled(
+        self, nodes: RecoveryNodes, u: RecoveryNodes
+    ) -> Float[np.ndarray, "batch 2*around 2*across 4"]:
+        """Gradients at the 2 x 2 Gauss points of all elements."""
+        n, m = self.rings.around, self.rings.across
+        by_local = local_derivatives(_LOCAL)
+        x, v = (self.rings.elements(values)[:, :, :, None] for values in (nodes, u))
+        gradient = np.swapaxes(np.linalg.solve(by_local @ x, by_local @ v), -1, -2)
+        parts = gradient.reshape(len(u), n, m, 2, 2, 4).swapaxes(2, 3)
+        return parts.reshape(len(u), 2 * n, 2 * m, 4)
+
+
+def _cubic(
+    nodes: Float[np.ndarray, " n"],
+    at: Float[np.ndarray, "*shape"],
+    first: Int[np.ndarray, "*shape"] | int,
+    last: Int[np.ndarray, "*shape"] | int,
+) -> tuple[Int[np.ndarray, "*shape 4"], Float[np.ndarray, "*shape 4"]]:
+    """Numbers and weights of the nodes for cubic interpolation at the places `at`.
+
+    Only nodes from number `first` to before `last` are used.
+
+    >>> numbers, weights = _cubic(np.arange(6.0), np.array([2.5]), 0, 6)
+    >>> numbers.tolist(), (16 * weights).round(12).tolist()
+    ([[1, 2, 3, 4]], [[-1.0, 9.0, 9.0, -1.0]])
+    """
+    start = np.clip(np.searchsorted(nodes, at) - _STENCIL // 2, first, last - _STENCIL)
+    numbers = start[..., None] + np.arange(_STENCIL)
+    x, weights = nodes[numbers], np.ones(numbers.shape)
+    for k in range(_STENCIL):
+        for other in range(_STENCIL):
+            if other != k:
+                weights[..., k] *= (at - x[..., other]) / (x[..., k] - x[..., other])
+    return numbers, weights
+
 
 _MOST_STEPS = 25  # largest number of Newton steps at a load
 _ROUGH = 1e-2  # relative residual to reach at part of the load

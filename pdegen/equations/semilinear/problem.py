@@ -3,40 +3,258 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Annotated, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 from array_api_compat import array_namespace
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from pdegen.checks.check import StoreChecks
 from pdegen.domains import Box, PeriodicGrid
-from pdegen.equations.base import Problem, check_size, with_rounding
-from pdegen.equations.latex import Named, with_value
-from pdegen.equations.latex import number as latex_number
-from pdegen.equations.registry import equation
+from pdegen.equations.base import (
+    Named,
+    Problem,
+    TimesFromStart,
+    check_divides,
+    check_size,
+    check_steps,
+    equation,
+    with_rounding,
+    with_value,
+)
+from pdegen.equations.base import number as latex_number
+from pdegen.equations.base import number as number_formulas
 from pdegen.equations.semilinear.checks import SemilinearClaims, solved_checks
-from pdegen.equations.semilinear.coefficients import Linear, Nonlinear
-from pdegen.equations.semilinear.formulas import latex, plain
 from pdegen.equations.semilinear.initial import (
     Bounded,
     Gaussian,
+    listed,
+    number,
     spread,
 )
 from pdegen.equations.semilinear.solver import Numbers, Terms, family_solver
-from pdegen.equations.times import TimesFromStart, check_divides, check_steps
 from pdegen.numerics.device import Array
 from pdegen.numerics.semilinear import Semilinear
 from pdegen.numerics.spectral import Torus
 from pdegen.numerics.transforms import EIGHT, provenance
 from pdegen.sampling.gaussian import PeriodicGaussianField
-from pdegen.sampling.scalars import number_of, with_numbers
+from pdegen.sampling.scalars import ScalarLaw, number_of, number_or_law, with_numbers
 from pdegen.schema import Count, Name, Positive, Size, Strict, Tolerance, brief, near
 from pdegen.store.format import Drawing, Physics
 from pdegen.store.layout import Coordinate, Variable, function, scalar, times
+
+if TYPE_CHECKING:
+    from pdegen.equations.semilinear.solver import Powers, Terms
+
+
+# The coefficients of semilinear equations, as recipes declare them.
+
+
+def _coefficient(value: object) -> float | ScalarLaw:
+    """A number between -1e20 and 1e20, or a law."""  # `pdegen keys` prints this line
+    return number_or_law(value, number)
+
+
+def _coefficients(value: object) -> Coefficients:
+    """A number, a law, or a list with one of these per component."""
+    several = listed(value)
+    return _coefficient(value) if several is None else tuple(map(_coefficient, several))
+
+
+def _speeds(value: object) -> object:
+    """A number or a law, a list with one per axis, or a list of these per component."""
+    several = listed(value)
+    if several is not None and any(listed(speed) is not None for speed in several):
+        return tuple(map(_coefficients, several))
+    return _coefficients(value)
+
+
+Coefficients = float | ScalarLaw | tuple[float | ScalarLaw, ...]
+EachOrLaw = Annotated[Coefficients, BeforeValidator(_coefficients)]
+Speeds = Annotated[float | ScalarLaw | tuple[Coefficients, ...], BeforeValidator(_speeds)]
+
+
+class Linear(Strict):
+    """Coefficients of the linear terms; a single number or law applies to all components.
+
+    Args:
+        advection: Velocity c in the term c·∇u on the left side, one for each axis. [length/time]
+        diffusion: Coefficient ν in the term ν Δu on the right side. [length²/time]
+        dispersion: Coefficient δ in the term δ Σ ∂_j³u on the left side. [length³/time]
+        hyper_diffusion: Coefficient μ in the term μ Δ²u on the left side. [length⁴/time]
+        drag: Rate λ in the term λ u on the left side. [1/time]
+    """
+
+    advection: Speeds = 0.0
+    diffusion: EachOrLaw = 0.0
+    dispersion: EachOrLaw = 0.0
+    hyper_diffusion: EachOrLaw = 0.0
+    drag: EachOrLaw = 0.0
+
+
+class Monomial(Strict):
+    """The term coefficient u^p v^q ... in the equation of the component `of`.
+
+    Args:
+        of: Name of the component whose equation has the term.
+        coefficient: Factor of the term, on the right side. [u^(1 − p − q ...)/time]
+        powers: Power of each component.
+    """
+
+    of: Name
+    coefficient: Annotated[float | ScalarLaw, BeforeValidator(_coefficient)]
+    powers: Annotated[tuple[Annotated[int, Field(ge=0, le=9)], ...], Field(strict=False)]
+
+
+class Nonlinear(Strict):
+    """Coefficients of the nonlinear terms, and the reaction.
+
+    Args:
+        convection: Factor b in the term b (u·∇)u on the left side. [length/(time · u)]
+        conservative_convection: Factor b in the term (b/2) ∇·(u u) on the left side.
+            [length/(time · u)]
+        gradient_norm: Factor g in the term (g/2) |∇u|² on the left side. [length²/(time · u)]
+        reaction: Monomials of the components, a list of tables.
+    """
+
+    convection: EachOrLaw = 0.0
+    conservative_convection: EachOrLaw = 0.0
+    gradient_norm: EachOrLaw = 0.0
+    reaction: Annotated[tuple[Monomial, ...], Field(strict=False)] = ()
+
+
+# Writes the equations of `Terms` as one line of text, or as LaTeX.
+
+
+class Notation(NamedTuple):
+    """Templates of the terms of an equation; {u} is one component, {all} the list of components."""
+
+    in_time: str  # the derivative in time
+    along: str  # the derivative along the axis {x}
+    diffusion: str  # the Laplacian
+    hyper_diffusion: str  # the square of the Laplacian
+    dispersion: str  # the third derivative along the axis {x}
+    plane_dispersion: str  # the sum {third} of third derivatives along two axes
+    convection: str
+    flux: str  # convection in conservative form
+    slope: str  # |∇u|²/2
+    power: str  # a component to the power {p}
+    size: Callable[[float], str]  # a coefficient
+    separator: str  # between the equations of two components
+
+
+def _six_digits(value: float) -> str:
+    return f"{value:.6g}"
+
+
+_PLAIN = Notation(
+    "{u}_t", "{u}_{x}", "{u}_xx", "{u}_xxxx", "{u}_{x}{x}{x}", "({third})", "{u} {u}_x",
+    "({u}^2)_x/2", "({u}_x)^2/2", "{u}^{p}", _six_digits, "; ",
+)  # fmt: skip
+_PLAIN_PLANE = _PLAIN._replace(
+    diffusion="laplace {u}",
+    hyper_diffusion="laplace^2 {u}",
+    convection="{u} ({u}_x + {u}_y)",
+    flux="(({u}^2)_x + ({u}^2)_y)/2",
+    slope="|grad {u}|^2/2",
+)
+_PLAIN_VELOCITY = _PLAIN_PLANE._replace(convection="({all}).grad {u}", flux="div(({all}) {u})/2")
+_LATEX = Notation(
+    "{u}_t", "{u}_{x}", "{u}_{{xx}}", "{u}_{{xxxx}}", "{u}_{{{x}{x}{x}}}", "({third})",
+    "{u} {u}_x", r"\tfrac{{1}}{{2}} ({u}^2)_x", r"\tfrac{{1}}{{2}} {u}_x^2", "{u}^{{{p}}}",
+    number_formulas, r",\quad ",
+)  # fmt: skip
+_LATEX_PLANE = _LATEX._replace(
+    diffusion=r"\Delta {u}",
+    hyper_diffusion=r"\Delta^2 {u}",
+    convection="{u} ({u}_x + {u}_y)",
+    flux=r"\tfrac{{1}}{{2}} (({u}^2)_x + ({u}^2)_y)",
+    slope=r"\tfrac{{1}}{{2}} |\nabla {u}|^2",
+)
+_LATEX_VELOCITY = _LATEX_PLANE._replace(
+    convection=r"({all}) \cdot \nabla {u}", flux=r"\tfrac{{1}}{{2}} \nabla \cdot (({all}) {u})"
+)
+
+
+def plain(terms: Terms, names: Sequence[str]) -> str:
+    """The equations of all components in one line of text; the text is empty if there are no terms.
+
+    >>> from pdegen.equations.semilinear.solver import Terms
+    >>> zero = (0.0,)
+    >>> terms = Terms(1, (zero,), zero, (1.0,), zero, zero, (6.0,), zero, zero, ())
+    >>> plain(terms, ["u"])
+    'u_t = -u_xxx - 6 u u_x'
+    """
+    line = _PLAIN if terms.axes == 1 else _PLAIN_PLANE
+    return _written(terms, names, _PLAIN_VELOCITY if terms.velocity else line)
+
+
+def latex(terms: Terms, names: Sequence[str]) -> str:
+    r"""The equations of all components in LaTeX; names of several letters are set upright.
+
+    >>> from pdegen.equations.semilinear.solver import Terms
+    >>> zero = (0.0,)
+    >>> terms = Terms(1, (zero,), (1e-5,), (1.0,), zero, zero, (6.0,), zero, zero, ())
+    >>> latex(terms, ["u"])
+    'u_t = 1 \\cdot 10^{-5} u_{xx} - u_{xxx} - 6 u u_x'
+    """
+    escaped = [name.replace("_", r"\_") for name in names]
+    symbols = [name if len(name) == 1 else rf"\mathrm{{{name}}}" for name in escaped]
+    line = _LATEX if terms.axes == 1 else _LATEX_PLANE
+    return _written(terms, symbols, _LATEX_VELOCITY if terms.velocity else line)
+
+
+def _written(terms: Terms, names: Sequence[str], by: Notation) -> str:
+    right = [_right(terms, names, by, k) for k in range(terms.components)]
+    left = [by.in_time.format(u=u) for u in names]
+    equations = [f"{lhs} = {rhs or '0'}" for lhs, rhs in zip(left, right, strict=True)]
+    return by.separator.join(equations) if any(right) else ""
+
+
+def _right(terms: Terms, names: Sequence[str], by: Notation, k: int) -> str:
+    """The right side of the equation of component k."""
+    u, axes, every = names[k], "xy"[: terms.axes], ", ".join(names)
+    third = " + ".join(by.dispersion.format(u=u, x=x) for x in axes)
+    advection = zip(terms.advection[k], axes, strict=True)
+    return _sum(
+        [
+            *((-c, by.along.format(u=u, x=x)) for c, x in advection),
+            (terms.diffusion[k], by.diffusion.format(u=u)),
+            (-terms.dispersion[k], by.plane_dispersion.format(third=third) if axes[1:] else third),
+            (-terms.hyper_diffusion[k], by.hyper_diffusion.format(u=u)),
+            (-terms.drag[k], u),
+            (-terms.convection[k], by.convection.format(u=u, all=every)),
+            (-terms.conservative_convection[k], by.flux.format(u=u, all=every)),
+            (-terms.gradient_norm[k], by.slope.format(u=u)),
+            *(
+                (coefficient, _monomial(names, powers, by))
+                for of, coefficient, powers in terms.reaction
+                if of == k
+            ),
+        ],
+        by,
+    )
+
+
+def _monomial(names: Sequence[str], powers: Powers, by: Notation) -> str:
+    pairs = zip(names, powers, strict=True)
+    return " ".join(by.power.format(u=u, p=p) if p > 1 else u for u, p in pairs if p)
+
+
+def _sum(terms: Sequence[tuple[float, str]], by: Notation) -> str:
+    """The sum of terms with their signs; terms with the coefficient 0 are left out."""
+    text = ""
+    for coefficient, factor in terms:
+        if coefficient:
+            sign = ("-" if coefficient < 0 else "+") if text else ("-" if coefficient < 0 else "")
+            size = by.size(abs(coefficient)) if abs(coefficient) != 1 or not factor else ""
+            text += f" {sign} " if text else sign
+            text += " ".join(part for part in (size, factor) if part)
+    return text
+
 
 _VALUES = 2**22  # float64 values in memory for a block of samples, beside the shard itself
 _SPEED_MODES = 256  # lowest modes, which give nearly all of the speed of initial values

@@ -8,7 +8,7 @@ from benchmarks.posterior.diagnostics import mean_error, split_r_hat
 from benchmarks.posterior.metropolis import Metropolis, Potential, Proposal
 from benchmarks.posterior.potential import OfFractions, PhasePotential
 from pdegen.domains import CellGrid
-from pdegen.equations.darcy.phase_flow import PhaseFlow
+from pdegen.equations.darcy.inversion import PhaseFlow
 from pdegen.inverse.classical import Separable, averages
 from pdegen.inverse.gaussian import ModelError, Prior
 from pdegen.inverse.phases import GridModel

@@ -8,7 +8,7 @@ from benchmarks.posterior.metropolis import Metropolis, Proposal
 from benchmarks.posterior.potential import OfFractions, PhasePotential
 from benchmarks.posterior.walk import PhaseWalk
 from pdegen.domains import CellGrid
-from pdegen.equations.darcy.phase_flow import PhaseFlow
+from pdegen.equations.darcy.inversion import PhaseFlow
 from pdegen.inverse.classical import Separable, averages
 from pdegen.inverse.gaussian import ModelError, Prior
 from pdegen.inverse.phases import GridModel

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pdegen.equations.registry import problem_from_table
+from pdegen.equations.base import problem_from_table
 
 SEED, SAMPLES = 3, range(5, 7)  # neither begins at 0
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pdegen.equations.registry import equation_name_of, problem_from_table, registered_problems
+from pdegen.equations.base import equation_name_of, problem_from_table, registered_problems
 from tests.pdegen.recomputed import (
     burgers,
     darcy,

@@ -7,8 +7,7 @@ import numpy as np
 
 from pdegen.checks.check import Bound, Distinct, StoreChecks
 from pdegen.domains import Cloud
-from pdegen.equations.base import Problem
-from pdegen.equations.registry import equation
+from pdegen.equations.base import Problem, equation
 from pdegen.sampling.gaussian import NormalStream
 from pdegen.store.format import Physics
 from pdegen.store.layout import Variable, function, geometry, scalar

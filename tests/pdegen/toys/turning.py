@@ -7,8 +7,7 @@ import numpy as np
 
 from pdegen.checks.check import Bound, Distinct, StoreChecks
 from pdegen.domains import Box, PeriodicGrid
-from pdegen.equations.base import Problem
-from pdegen.equations.registry import equation
+from pdegen.equations.base import Problem, equation
 from pdegen.sampling.gaussian import NormalStream
 from pdegen.schema import Positive
 from pdegen.store.format import Drawing, Physics

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pdegen.equations.darcy import inversion
-from pdegen.equations.darcy.total_variation import Tikhonov, TotalVariation
+from pdegen.equations.darcy.inversion import Tikhonov, TotalVariation
 from pdegen.generation.generate import generate
 from pdegen.recipe import load_recipe
 from pipelines.config.experiment import load_experiment
