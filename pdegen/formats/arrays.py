@@ -3,14 +3,51 @@ read in slices."""
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
+import struct
+import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+
+# SHA-256 of the values of an array. It does not depend on the file format that stores the
+# array.
+
+
+BLOCK = 2**24  # bytes to read at a time
+
+
+@dataclass(frozen=True)
+class Digest:
+    """SHA-256 of the values of an array. The values are little-endian and in C order. A bool is one
+    byte with the value 0 or 1.
+
+    >>> u, whole, parts = np.arange(6.0).reshape(3, 2), Digest(), Digest()
+    >>> whole.add(np.asfortranarray(u))
+    >>> parts.add(u[:1])
+    >>> parts.add(u[1:])
+    >>> whole.hex == parts.hex
+    True
+    """
+
+    _sha256: Any = field(default_factory=hashlib.sha256)
+
+    def add(self, values: np.ndarray) -> None:
+        """Add the next values along the first axis. An array without axes is added in one call."""
+        stored = values.astype(values.dtype.newbyteorder("<"), order="C", copy=False)
+        self._sha256.update(stored.tobytes())
+
+    @property
+    def hex(self) -> str:
+        """The digest of the values that were added, as 64 hexadecimal digits."""
+        return self._sha256.hexdigest()
+
 
 Index = tuple[slice, ...]
 
@@ -160,3 +197,70 @@ def printable(text: object) -> str:
     """
     line = " ".join(str(text).split())[:200]
     return line if line.isprintable() else ascii(line)
+
+
+# The entries of ZIP archives. Files of the formats .pt and .npz are such archives. This module
+# runs in the child process of `pdegen.formats.sandbox`.
+
+
+_LOCAL_HEADER = 30
+_ENCRYPTED = 1
+_BLOCK = 2**22
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+
+
+@dataclass(frozen=True)
+class ArchiveEntry:
+    """An entry of an archive, with a verified checksum."""
+
+    name: str  # name in the archive
+    # first byte of the entry in the file, and one past the last
+    start: int
+    stop: int
+    bytes: int  # unpacked size
+    compressed: bool  # whether the entry is compressed
+
+
+def entries(path: Path) -> list[ArchiveEntry]:
+    """Verify the checksums of an archive and return its entries.
+
+    Raises:
+        FormatError: If a name is repeated, or an entry is encrypted, uses another compression than
+            deflate, states an impossible size, or differs from its checksum.
+        zipfile.BadZipFile: If the archive is damaged.
+    """
+    checked = list[ArchiveEntry]()
+    with path.open("rb") as file, zipfile.ZipFile(file) as archive:
+        infos = archive.infolist()
+        names = [info.filename for info in infos]
+        if len(set(names)) < len(names) or len(names) > MOST_ARRAYS:
+            raise FormatError(
+                f"{path.name}: a name is repeated, or there are more than {MOST_ARRAYS:,}"
+            )
+        for info in infos:
+            where = f"{path.name}: the entry {printable(info.filename)}"
+            if info.flag_bits & _ENCRYPTED or info.compress_type not in _METHODS:
+                raise FormatError(f"{where} is encrypted, or not compressed by deflate")
+            if info.file_size > LARGEST_EXPANSION * max(info.compress_size, 1):
+                raise FormatError(f"{where} claims {info.file_size:,} bytes, more than possible")
+            file.seek(info.header_offset)
+            start = info.header_offset + _LOCAL_HEADER
+            start += sum(struct.unpack("<26xHH", file.read(_LOCAL_HEADER)))
+            if _damaged(archive, info):
+                raise FormatError(f"{where} differs from its checksum: the file was changed")
+            compressed = info.compress_type != zipfile.ZIP_STORED
+            stop = start + info.compress_size
+            checked.append(ArchiveEntry(info.filename, start, stop, info.file_size, compressed))
+    return checked
+
+
+def _damaged(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bool:
+    """Whether the content of an entry differs from the recorded checksum or size."""
+    remaining = entry.file_size
+    try:
+        with archive.open(entry) as content:  # compares the checksum at the end
+            while block := content.read(_BLOCK):
+                remaining -= len(block)
+    except (zipfile.BadZipFile, zlib.error, EOFError):
+        return True
+    return remaining != 0

@@ -1,6 +1,6 @@
 """The metadata of a store that an export adds to the exported file, and that an import reads.
 
-The metadata contain the SHA-256 of each array (`pdegen.formats.array_digests`) and end with their
+The metadata contain the SHA-256 of each array (`pdegen.formats.arrays`) and end with their
 own SHA-256. If a part of the file was changed, the import refuses the file, or the change has no
 effect on the restored store. The digests protect against accidents, not against forgery.
 """
@@ -19,8 +19,16 @@ import numpy as np
 import pydantic
 
 from pdegen.formats import sandbox
-from pdegen.formats.array_digests import Digest
-from pdegen.formats.arrays import KEY, MARK, SMALL_BYTES, Array, Contents, FormatError, printable
+from pdegen.formats.arrays import (
+    KEY,
+    MARK,
+    SMALL_BYTES,
+    Array,
+    Contents,
+    Digest,
+    FormatError,
+    printable,
+)
 from pdegen.formats.npy import npy
 from pdegen.formats.plan import FieldPlan, Plan, View, check_digest
 from pdegen.schema import SchemaError, Strict

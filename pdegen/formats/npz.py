@@ -11,8 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.lib import format as npy
 
-from pdegen.formats.archive import entries
-from pdegen.formats.arrays import REAL, Array, Contents, FormatError, Location
+from pdegen.formats.arrays import REAL, Array, Contents, FormatError, Location, entries
 from pdegen.formats.sandbox import Request
 
 ENDING = ".npy"

@@ -2,20 +2,281 @@
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import math
-from collections.abc import Callable, Mapping
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 
 from pdegen.domains import GRIDS, Box, Domain, Grid
 from pdegen.domains import NAMES as SPACE
-from pdegen.formats.array_digests import BLOCK, Digest
-from pdegen.formats.arrays import Array, FormatError
+from pdegen.formats import sandbox
+from pdegen.formats.arrays import BLOCK, Array, Contents, Digest, FormatError
+from pdegen.formats.npy import MAGIC, npy
+from pdegen.ownership import exchanged, flush_folder, foreign_files
 from pdegen.store.format import LEADING, Json, Physics, splits_fault
 from pdegen.store.layout import Coordinate, Variable
 from pdegen.store.layout import times as times
+
+# Options of an import, which describe the arrays of a file.
+
+
+@dataclass(frozen=True)
+class ImportOptions:
+    """The user's description of files that pdegen does not recognise. For recognised files, it
+    replaces some of the defaults."""
+
+    # names of the arrays in the file. The same name for both takes the first frame of a trajectory
+    # as input and the others as target
+    input: str | None = None
+    target: str | None = None
+    # grid: "periodic", "cell" or "nodal"; or one of these for each axis, as in "periodic,nodal"
+    grid: str | None = None
+    # number of samples of train (the first), validation (before test) and test (the last)
+    splits: Mapping[str, int] | None = None
+    # whether the axis of samples is the "first" or the "last"
+    samples: Literal["first", "last"] = "first"
+    # whether the axis of times is the "first" (after the samples) or the "last"
+    times: Literal["first", "last"] | None = None
+    # names of all axes, from "sample", "time", "channel", "x", "y", "z", in place of `samples` and
+    # `times`; required for channels
+    input_axes: tuple[str, ...] | None = None
+    target_axes: tuple[str, ...] | None = None
+    boundary: float | None = None  # known value of the target on the boundary
+
+
+# Opening of files to import. The content of a file determines its format. The name is not used.
+
+
+_LOCAL_HEADER = 30  # bytes of an entry of a ZIP archive before its name
+
+
+@dataclass(frozen=True)
+class ImportedFile:
+    """A file to import, and its SHA-256."""
+
+    path: Path  # path of the file
+    # size in bytes, and digest
+    bytes: int
+    sha256: str
+    modified: int  # time of modification in nanoseconds, to detect changes
+
+    @classmethod
+    def of(cls, path: Path) -> ImportedFile:
+        """Read a file once and compute its SHA-256. Raises FormatError if it is not a regular file,
+        and OSError if it cannot be read."""
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise FormatError(f"{path} is not a file")
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256")
+        return cls(path, status.st_size, digest.hexdigest(), status.st_mtime_ns)
+
+    def check(self) -> None:
+        """Raise FormatError if the file has changed since it was read."""
+        status = self.path.stat()
+        if (status.st_size, status.st_mtime_ns) != (self.bytes, self.modified):
+            raise FormatError(f"{self.path.name} changed during the import")
+
+
+def open_file(path: Path, folder: Path) -> Contents:
+    """The contents of a file.
+
+    Args:
+        path: Path of the file.
+        folder: Folder to which small arrays are unpacked if they cannot be memory-mapped in the
+            file.
+
+    Raises:
+        FormatError: If the format is unknown or the file is damaged.
+        OSError: If the file cannot be read.
+    """
+    if not path.is_file():
+        raise FormatError(f"{path} is not a file" if path.exists() else f"{path}: no such file")
+    reader = _reader(path)
+    if reader == "parquet":
+        raise FormatError(
+            f"{path.name} is a Parquet file: give the folder that pdegen has exported, with its "
+            "pdegen.json"
+        )
+    return npy(path) if reader == "npy" else sandbox.open_file(path, reader, folder)
+
+
+def unpacked(arrays: Iterable[Array], folder: Path) -> dict[Array, Array]:
+    """Unpack arrays to files in a folder, if they have no location yet. Returns a dictionary that
+    maps each given array to the same array with a location. Raises FormatError if a file is damaged
+    or unpacks to more bytes than it states. Raises OSError if the disk of the folder is full."""
+    ready: dict[Array, Array] = {}
+    arrays = list(dict.fromkeys(arrays))
+    for path in dict.fromkeys(array.path for array in arrays):
+        of_file = [array for array in arrays if array.path == path]
+        ready |= sandbox.unpacked(of_file, _reader(path), folder)
+    return ready
+
+
+def _reader(path: Path) -> str:
+    """Name of the module that reads a file. It is determined by the content of the file."""
+    with path.open("rb") as file:
+        head = file.read(128)
+        if head.startswith(MAGIC):
+            return "npy"
+        if head.startswith(b"PAR1"):
+            return "parquet"
+        if head.startswith(b"PK\x03\x04"):
+            file.seek(_LOCAL_HEADER)  # name of the first entry
+            name = file.read(int.from_bytes(head[26:28], "little"))
+            return "npz" if name.endswith(b".npy") else "pt"
+        for offset in (0, *(2**k for k in range(9, 32))):  # where HDF5 allows its signature
+            file.seek(offset)
+            if file.read(8) == b"\x89HDF\r\n\x1a\n":
+                return "hdf5"
+    if head[124:128] in (b"\x00\x01IM", b"\x01\x00MI"):
+        return "mat"
+    if head[:1] == b"\x80" or head[2:4] == b"\x8a\x0a":
+        raise FormatError(
+            f"{path.name} is a pickle, which executes code when it is read: write tensors with "
+            "torch.save of PyTorch 1.6 or newer, or arrays with numpy.save"
+        )
+    raise FormatError(
+        f"{path.name} is of an unknown format: MATLAB 5 and 7.3, HDF5, .npy, .npz and .pt can be "
+        "imported"
+    )
+
+
+def merged(contents: list[Contents]) -> list[Contents]:
+    """Merge the contents of .npy files, each of which stores one array of a dataset. Other contents
+    are returned unchanged. Raises FormatError if two arrays have the same name."""
+    single = [file for file in contents if file.format == "NumPy"]
+    if not single:
+        return contents
+    if len(single) < len(contents):
+        raise FormatError(".npy files can be imported only with other .npy files")
+    arrays = {name: array for file in single for name, array in file.arrays.items()}
+    if len(arrays) < len(single):
+        raise FormatError("two .npy files have the same name")
+    return [replace(single[0], arrays=arrays)]
+
+
+# Atomic replacement of a file or folder.
+
+
+_NEW, _OLD, _SCRATCH = "new", "old", "new.arrays"  # names in the hidden folder
+
+
+def check_replaceable(folder: Path) -> None:
+    """Raise FormatError if a folder contains files that no export has written, or that were edited
+    afterwards (`pdegen.ownership`). Examples are the .git folder of a clone and an edited card."""
+    foreign = foreign_files(folder)
+    foreign += sorted(path.name for path in folder.iterdir() if path.is_dir() and not any(
+        inner.is_file() for inner in path.rglob("*")))  # fmt: skip
+    if foreign:
+        raise FormatError(
+            f"{folder} holds {foreign[0]}, which no export has written or which was edited since: "
+            "it is not replaced, move that or choose another --out"
+        )
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a temporary path, at which the caller writes a file or folder. At the end of the
+    context, the file or folder is renamed to `path`.
+
+    The temporary path is in the hidden folder .NAME.partial, which has the same parent as `path`.
+    This folder is locked during the context and removed at the end. If the process is killed, the
+    lock ends, and the next process removes the folder. The renamed file or folder survives a power
+    loss.
+
+    Raises:
+        FormatError: If another process is writing to `path`.
+        OSError: If the location cannot be written.
+    """
+    path = Path(os.path.abspath(path))
+    folder = path.with_name(f".{path.name}.partial")
+    lock = _locked(folder, path)
+    try:
+        _restored(folder, path)
+        _emptied(folder)
+        yield folder / _NEW
+        _synced(folder / _NEW)
+        _swapped(folder, path)
+        flush_folder(path.parent)
+    finally:
+        try:
+            _emptied(folder)
+            with suppress(OSError):  # files of others stay
+                folder.rmdir()
+        finally:
+            os.close(lock)
+
+
+def _locked(folder: Path, path: Path) -> int:
+    """Make and lock the hidden folder. Returns its file descriptor. The lock ends when the
+    descriptor is closed."""
+    while True:
+        try:
+            with suppress(FileExistsError):
+                folder.mkdir()
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        try:
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except FileNotFoundError:  # the previous process has just removed it
+            continue
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(descriptor), os.stat(folder)):
+                return descriptor
+        except BlockingIOError:
+            os.close(descriptor)
+            raise FormatError(f"{path} is being written by another process") from None
+        except FileNotFoundError:  # it was removed before it was locked
+            pass
+        os.close(descriptor)
+
+
+def _restored(folder: Path, path: Path) -> None:
+    """Move the older file or folder back to `path`, if a process moved it away and was then
+    killed."""
+    if os.path.lexists(folder / _OLD) and not os.path.lexists(path):
+        os.rename(folder / _OLD, path)
+
+
+def _emptied(folder: Path) -> None:
+    for name in (_NEW, _OLD, _SCRATCH):
+        path = folder / name
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _swapped(folder: Path, path: Path) -> None:
+    """Rename the new file or folder to `path`. An older folder is moved to the hidden folder."""
+    if not path.is_dir():
+        os.replace(folder / _NEW, path)
+    elif not exchanged(folder / _NEW, path):
+        os.rename(path, folder / _OLD)
+        os.rename(folder / _NEW, path)
+
+
+def _synced(path: Path) -> None:
+    """Flush a file, or all files of a folder, to the disk, so that they survive a power loss."""
+    if path.is_dir():
+        for inner in path.iterdir():
+            _synced(inner)
+        flush_folder(path)
+        return
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
 
 AXES = ("sample", "time", "channel", *SPACE)  # in the order of stores
 # type in the store of each type in a file, which holds all its numbers exactly

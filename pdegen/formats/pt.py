@@ -17,8 +17,16 @@ from typing import Any
 
 import numpy as np
 
-from pdegen.formats.archive import ArchiveEntry, entries
-from pdegen.formats.arrays import MOST_ARRAYS, Array, Contents, FormatError, Location, printable
+from pdegen.formats.arrays import (
+    MOST_ARRAYS,
+    ArchiveEntry,
+    Array,
+    Contents,
+    FormatError,
+    Location,
+    entries,
+    printable,
+)
 from pdegen.formats.sandbox import Request
 
 _torch: Any = importlib.import_module("torch")  # imported for this format alone

@@ -9,19 +9,461 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
-from pdegen.domains import PeriodicGrid
-from pdegen.formats import well
-from pdegen.formats.arrays import Contents
-from pdegen.formats.import_options import ImportOptions
-from pdegen.formats.meshes import MESHES
-from pdegen.formats.plan import Plan
-from pdegen.formats.published import Facts, FileEntry, Published, no_facts, plan
-from pdegen.store.format import Drawing, Physics
+from pdegen.domains import NAMES, Cloud, Curvilinear, Domain, PeriodicGrid
+from pdegen.formats.arrays import Contents, FormatError
+from pdegen.formats.plan import (
+    SPACE,
+    FieldPlan,
+    ImportOptions,
+    Plan,
+    View,
+    box,
+    numbers,
+    split_sizes,
+)
+from pdegen.store.format import Drawing, Json, Physics, SurfaceCurve
+from pdegen.store.layout import positions, times
+
+# Descriptions of published datasets. They say how files are recognised and imported.
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """A variable of a published dataset, and the array of the file that contains it.
+
+    The fields `part`, `backwards`, `along` and `number` have the same meaning as in
+    `pdegen.formats.plan.View`. If the end of `frames` is None, all later frames are read.
+    `channels` maps the names of channels to their indices, which are adjacent. If `role` is empty,
+    the variable `a` is the input and `u` the target. If `optional` is True, the file may lack the
+    variable.
+    """
+
+    name: str
+    key: str
+    axes: tuple[str, ...]
+    long_name: str
+    frames: tuple[int, int | None] | None = None
+    part: int | None = None
+    role: str = ""
+    channels: Mapping[str, int] = field(default_factory=dict[str, int])
+    backwards: tuple[str, ...] = ()
+    along: tuple[tuple[str, int], ...] = ()
+    units: str = "1"
+    number: Callable[[np.ndarray], np.ndarray] | None = None
+    optional: bool = False
+
+    def view(self, contents: Contents) -> View:
+        """The view of this variable in the contents of a file."""
+        array, channels, frames = contents.array(self.key), [*self.channels.values()], self.frames
+        if frames is not None:
+            frames = (frames[0], frames[1] or array.shape[self.axes.index("time")])
+        return View(
+            array, self.axes, frames, self.part,
+            (channels[0], channels[-1] + 1) if channels else None, self.backwards, self.along,
+            self.number,
+        )  # fmt: skip
+
+
+Facts = Json  # fields of `Published` that depend on the file
+
+
+def no_facts(contents: Contents, sizes: Mapping[str, int]) -> Facts:
+    """Return no facts. This is the default of `Published.facts`."""
+    return {}
+
+
+@dataclass(frozen=True)
+class Published:
+    """The description of a published dataset."""
+
+    # name, title, equation and source, as in `pdegen.formats.plan.Plan`
+    name: str
+    title: str
+    equation: str
+    source: str
+    entries: tuple[FileEntry, ...]  # the variables
+    # splits of the literature, as sizes or ranges, from the number of samples in each file
+    splits: Callable[[list[int]], Mapping[str, int | tuple[int, int]]]
+    grid: str = ""  # grid, as in `pdegen.formats.plan.box`
+    # required number of points along axes, by name
+    sizes: Mapping[str, int] = field(default_factory=dict[str, int])
+    # values of further fields, from a file and the sizes of all axes; None if the file is not of
+    # this dataset
+    facts: Callable[[Contents, Mapping[str, int]], Facts | None] = no_facts
+    # parameters of the equation, stored as attributes of the variables
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    # positions of points along axes whose length is not 1, by name
+    points: Mapping[str, np.ndarray] = field(default_factory=dict)
+    times: Sequence[float] | np.ndarray = ()  # times of the target
+    # facts on the equation
+    physics: Physics = Physics()  # noqa: RUF009, it is frozen
+    domain: Domain | None = None  # domain, if the points are not a grid
+    warning: str = ""  # what is wrong with the published values, in one line
+
+    def of(self, contents: Contents) -> Published | None:
+        """A copy of this description with the facts of a file added. None if the file is not of
+        this dataset, because arrays are missing or axes have other lengths."""
+        sizes: dict[str, int] = {}
+        entries = [e for e in self.entries if e.key in contents.arrays or not e.optional]
+        for entry in entries:
+            array = contents.arrays.get(entry.key)
+            if array is None or len(array.shape) != len(entry.axes):
+                return None
+            for axis, n in zip(entry.axes, array.shape, strict=True):
+                if sizes.setdefault(axis, n) != n:
+                    return None
+        if any(sizes[axis] != n for axis, n in self.sizes.items()):
+            return None
+        facts = self.facts(contents, sizes)
+        return None if facts is None else replace(self, entries=tuple(entries), **facts)
+
+
+def plan(
+    datasets: Sequence[Published], files: Sequence[Contents], import_options: ImportOptions
+) -> Plan:
+    """The import plan of published files. Their samples are joined.
+
+    Args:
+        datasets: The description of each file.
+        files: The contents of each file.
+        import_options: Grid and splits that replace the published ones.
+
+    Raises:
+        FormatError: If the files do not fit together, or differ from the published files.
+    """
+    first = datasets[0]
+    for dataset, contents in zip(datasets, files, strict=True):
+        same = dataset.points.keys() == first.points.keys()
+        same = same and np.array_equal(dataset.times, first.times)
+        same = same and all(np.array_equal(dataset.points[k], x) for k, x in first.points.items())
+        same = same and dict(dataset.parameters) == dict(first.parameters)
+        if dataset.name != first.name or not same:
+            raise FormatError(
+                f"{contents.path.name} ({dataset.name}) and {files[0].path.name} ({first.name}) "
+                "have different points, times or parameters: they cannot be joined"
+            )
+    fields = tuple(
+        FieldPlan(
+            entry.name,
+            tuple(d.entries[i].view(file) for d, file in zip(datasets, files, strict=True)),
+            _attributes(entry, first),
+            "float64" if entry.number else "",
+        )
+        for i, entry in enumerate(first.entries)
+    )
+    if first.domain is not None and import_options.grid is not None:
+        raise FormatError(
+            f"{files[0].path.name}: the points are a {first.domain.kind}, not a grid: leave "
+            f"{import_options.grid!r} out"
+        )
+    domain = first.domain or box(import_options.grid or first.grid, fields[0].space, first.points)
+    return Plan(
+        name=first.name,
+        title=first.title,
+        equation=first.equation,
+        source=first.source,
+        fields=fields,
+        coordinates=(
+            numbers(fields[0].samples),
+            *positions(domain),
+            *([times(first.times)] if len(first.times) else []),
+        ),
+        splits=_splits(first, fields[0], import_options),
+        domain=domain,
+        physics=first.physics,
+        warning=first.warning,
+    )
+
+
+def _attributes(entry: FileEntry, dataset: Published) -> Json:
+    role = entry.role or {"a": "input", "u": "target"}[entry.name]
+    timed = entry.name == "u" and len(dataset.times) > 0
+    domain, coordinates = dataset.domain, ["time"] if timed else []
+    of_points = entry.number is None and domain is not None and set(entry.axes) & set(domain.axes)
+    if domain is not None and role != "geometry" and of_points:
+        coordinates += NAMES[: domain.dim]
+    return {
+        "long_name": entry.long_name,
+        "role": role,
+        "units": entry.units,
+        **({"channels": [*entry.channels]} if entry.channels else {}),
+        **({"coordinates": " ".join(coordinates)} if coordinates else {}),
+        **(dataset.parameters if role in ("input", "target") else {}),
+    }
+
+
+def _splits(
+    dataset: Published, field: FieldPlan, import_options: ImportOptions
+) -> dict[str, tuple[int, int]]:
+    if import_options.splits is not None:
+        return split_sizes(import_options.splits, field.samples)
+    literature = dataset.splits([view.sizes["sample"] for view in field.views])
+    ranges = {name: ends for name, ends in literature.items() if isinstance(ends, tuple)}
+    sizes = {name: size for name, size in literature.items() if isinstance(size, int)}
+    return ranges or split_sizes(sizes, field.samples)
+
+
+# Published datasets in which each sample has its own geometry. They are .npy and MATLAB files from
+# the paper on geometry-aware Fourier neural operators.
+
+
+_CELL = "Random_UnitCell_{}_10"
+_BLOCK, _FRAMES = (101, 31), 20
+_POINTS, _MIXED = ("point", "part", "sample"), ("sample", "part", "i", "j")
+
+
+def flow_spread(u: Float[np.ndarray, "samples i j"]) -> Float[np.ndarray, " samples"]:
+    """Six times the difference between the largest and the smallest flow through the cross-sections
+    of a pipe. Section i has height 1. The flow through it is the integral of the velocity u over
+    the nodes j, computed by Simpson's rule."""
+    weights = np.full(u.shape[2], 2.0)
+    weights[1::2], weights[[0, -1]] = 4, 1
+    return 6 * np.ptp(u @ (weights / weights.sum()), axis=1)
+
+
+def _cloud(contents: Contents, sizes: Mapping[str, int]) -> Facts:
+    return {"domain": Cloud((sizes["point"],), 2)}
+
+
+def _mesh(contents: Contents, sizes: Mapping[str, int]) -> Facts | None:
+    size = sizes["i"], sizes["j"]
+    return {"domain": Curvilinear(size, 2)} if min(size) > 1 else None
+
+
+def _odd_mesh(contents: Contents, sizes: Mapping[str, int]) -> Facts | None:
+    """The facts about a mesh of a pipe. None if the number of nodes across the pipe is even,
+    because Simpson's rule needs an odd number."""
+    return _mesh(contents, sizes) if sizes["j"] % 2 else None
+
+
+def _positions(name: str) -> tuple[FileEntry, ...]:
+    return tuple(
+        FileEntry(axis, f"{name}_{axis.upper()}", ("sample", "i", "j"),
+                  f"position {axis} of each point", role="geometry")
+        for axis in "xy"
+    )  # fmt: skip
+
+
+_ELASTICITY = Published(
+    # Points, stresses, radii of the void at 42 angles, and parameters of the radius (theta).
+    # Samples are the last axis; of theta the first.
+    name="elasticity-published",
+    title="Elasticity, the published files Random_UnitCell",
+    equation="div sigma = 0 in plane stress, no displacement below, the force (0, 100) over "
+    "the length above, none on the other sides",
+    source="Li et al., JMLR 2023: the first 1000, the last 200",
+    entries=(
+        FileEntry("u", _CELL.format("sigma"), ("point", "sample"), "von Mises stress"),
+        *(
+            FileEntry(name, _CELL.format("XY"), _POINTS, f"position {name} of each point",
+                      part=k, role="geometry")
+            for k, name in enumerate("xy")
+        ),
+        FileEntry(
+            "theta", _CELL.format("theta"), ("sample", "mode"),
+            "numbers of the radius's Gaussian field: of cos φ, sin φ, cos 2φ, sin 2φ ...",
+            role="parameter", optional=True,
+        ),
+        FileEntry(
+            "radius", _CELL.format("rr"), ("angle", "sample"),
+            "radius of the void at equal angles from 0 to 2π, both included",
+            role="parameter", optional=True,
+        ),
+    ),
+    sizes={"part": 2},
+    splits=lambda counts: {
+        "train": 1000, "validation": max(0, min(200, sum(counts) - 1200)), "test": 200,
+    },
+    facts=_cloud,
+    physics=Physics(drawing={"u": Drawing("σ")}),
+)  # fmt: skip
+
+_PIPE = Published(
+    # Nodes of bent pipes and u, v, p at these, from inlet to outlet and from the lower wall. The
+    # flux identifies samples with spikes at the outlet.
+    name="pipe-published",
+    title="Pipe, the published files Pipe",
+    equation="u . grad u = -grad p + viscosity laplace u, div u = 0 in a bent pipe of height 1",
+    source="Li et al., JMLR 2023: the first 1000, the 200 after them",
+    entries=(
+        *(
+            FileEntry(name, "Pipe_Q", _MIXED, meaning, part=k, role="target")
+            for k, (name, meaning) in enumerate(
+                (("u", "horizontal velocity"), ("v", "vertical velocity"), ("p", "pressure"))
+            )
+        ),
+        *_positions("Pipe"),
+        FileEntry(
+            "flux", "Pipe_Q", _MIXED, "largest less smallest flow through a section, over 1/6",
+            part=0, role="quality", number=flow_spread,
+        ),
+    ),
+    sizes={"part": 3},
+    splits=lambda counts: {
+        "train": (0, 1000), "test": (1000, 1200),
+        **({"validation": (1200, min(1400, n))} if (n := sum(counts)) > 1200 else {}),
+    },
+    facts=_odd_mesh,
+    parameters={"viscosity": 0.005},
+    physics=Physics(drawing={"u": Drawing("u"), "v": Drawing("v", "diverging"), "p": Drawing("p")}),
+)  # fmt: skip
+
+_PLASTICITY = Published(
+    # Heights of the dies from left to right; positions and displacements in mm on a block whose
+    # nodes are numbered from right to left and from top to bottom.
+    name="plasticity-published",
+    title="Plasticity, the published file plas_N987_T20",
+    equation="rho dv/dt = div sigma in plane stress, sigma elastic and perfectly plastic (von "
+    "Mises), under a rigid die without friction that comes down",
+    source="Li et al., JMLR 2023: the first 900, the last 80; validation is out of training",
+    grid="nodal",
+    entries=(
+        FileEntry(
+            "a", "input", ("sample", "x"), "height of the die at t = 0, above each point",
+            along=(("y", _BLOCK[1]),), units="mm",
+        ),
+        FileEntry(
+            "u", "output", ("sample", "x", "y", "time", "channel"), "displacement",
+            channels={"x": 2, "y": 3}, backwards=("x", "y"), units="mm",
+        ),
+    ),
+    sizes={"x": _BLOCK[0], "y": _BLOCK[1], "time": _FRAMES, "channel": 4},
+    splits=lambda counts: {
+        "train": (0, sum(counts) - 160),
+        "validation": (sum(counts) - 160, sum(counts) - 80),
+        "test": (sum(counts) - 80, sum(counts)),
+    },
+    points={"x": np.linspace(-25, 25, _BLOCK[0]), "y": np.linspace(0, 15, _BLOCK[1])},
+    times=np.arange(_FRAMES) * 0.1,
+    physics=Physics(drawing={
+        "a": Drawing("die", falls=3.0), "u": Drawing("u", "diverging", moves=True),
+    }),
+)  # fmt: skip
+
+_AIRFOIL = Published(
+    # Nodes of C-grids, and density, two velocities, pressure and Mach number at these.
+    name="airfoil-published",
+    title="Airfoils, the published files NACA_Cylinder",
+    equation="the steady Euler equations of a gas around a section, at Mach 0.8",
+    source="Li et al., JMLR 2023: the first 1000, a tenth of them for validation, the next 200",
+    entries=(
+        FileEntry("u", "NACA_Cylinder_Q", _MIXED, "Mach number", part=4),
+        FileEntry("density", "NACA_Cylinder_Q", _MIXED, "density, 1 far away",
+                  part=0, role="target"),
+        FileEntry("pressure", "NACA_Cylinder_Q", _MIXED, "pressure, 1 far away",
+                  part=3, role="target"),
+        FileEntry("velocity", "NACA_Cylinder_Q", ("sample", "channel", "i", "j"), "velocity",
+                  role="target", channels={"u": 1, "v": 2}),
+        *_positions("NACA_Cylinder"),
+    ),
+    sizes={"part": 5},
+    splits=lambda counts: {"train": (0, 900), "validation": (900, 1000), "test": (1000, 1200)},
+    facts=_mesh,
+    physics=Physics(
+        drawing={
+            "u": Drawing("M", contours=True, along=SurfaceCurve("M")), "density": Drawing("ρ"),
+            "pressure": Drawing("p", along=SurfaceCurve("−c_p", 1.0, -0.7 * 0.8**2)),
+            "velocity": Drawing("u", "diverging"),
+        },
+        near={"x": (-0.5, 1.5), "y": (-0.5, 0.5)},
+    ),
+)  # fmt: skip
+
+MESHES = (_ELASTICITY, _PIPE, _PLASTICITY, _AIRFOIL)
+
+
+# HDF5 files of The Well. They contain trajectories of fields. Fields of the same tensor rank are
+# in one group.
+
+
+def trajectories(contents: Contents, import_options: ImportOptions) -> Published | None:
+    """The description of a file from which one field is imported. The first frame of the field is
+    the input, and the other frames are the target.
+
+    None if the file is not of The Well. Raises FormatError if there are several fields and
+    `import_options.input` does not name one of them. Also raises FormatError if
+    `import_options.grid` is missing and the boundary conditions do not determine the grid.
+    """
+    fields = [name for name in contents.arrays if name.startswith(("t0_fields/", "t1_fields/"))]
+    if "dimensions/time" not in contents.arrays or not fields:
+        return None
+    name = import_options.input or (fields[0] if len(fields) == 1 else "")
+    if name in contents.arrays and import_options.target not in (None, name):
+        return None
+    if name not in fields:
+        raise FormatError(
+            f"{contents.path.name} holds several fields or not the given one: choose as input one "
+            f"of {', '.join(fields)}"
+        )
+    array, times = contents.array(name), contents.array("dimensions/time").values()
+    points = {
+        dim: contents.array(f"dimensions/{dim}").values()
+        for dim in SPACE
+        if f"dimensions/{dim}" in contents.arrays
+    }
+    # a field without an axis or time, or with a grid for each trajectory, has another shape
+    group, _, field = name.partition("/")
+    vector = group == "t1_fields"
+    shape = (times.size, *(x.size for x in points.values()), *([len(points)] if vector else []))
+    lines = all(values.ndim == 1 for values in (times, *points.values()))
+    if array.shape[1:] != shape or times.size < 2 or not lines:
+        raise FormatError(
+            f"{array.where} {array.shape} is not a trajectory on the {times.size} times and "
+            f"{' x '.join(str(x.size) for x in points.values())} points of the file"
+        )
+    kind = import_options.grid or _periodic(contents)
+    if kind is None:
+        raise FormatError(
+            f"{contents.path.name}: its boundaries are not all periodic: give the grid, cell or "
+            "nodal, or a word for each axis"
+        )
+    axes = ("sample", "time", *points, *(["channel"] if vector else []))
+    title = contents.attributes.get("@dataset_name", contents.path.name)
+    return Published(
+        name="the-well",
+        title=f"The Well, {title}: {field}",
+        equation=f"as described for {title} by The Well",
+        source="Ohana et al., NeurIPS 2024; its splits are files of their own",
+        grid=kind,
+        entries=(
+            FileEntry("a", name, axes, f"{field} at the first time", (0, 1)),
+            FileEntry("u", name, axes, f"{field} at the later times", (1, None)),
+        ),
+        splits=lambda counts: {"train": sum(counts)},
+        parameters={
+            **_parameters(contents),
+            **({"channels": [f"{field}_{dim}" for dim in points]} if vector else {}),
+        },
+        points=points,
+        times=times[1:],
+    )
+
+
+def _periodic(contents: Contents) -> str | None:
+    kinds = [
+        str(value).upper()
+        for key, value in contents.attributes.items()
+        if key.startswith("boundary_conditions/") and key.endswith("@bc_type")
+    ]
+    return "periodic" if kinds and set(kinds) == {"PERIODIC"} else None
+
+
+def _parameters(contents: Contents) -> dict[str, float]:
+    """Read the parameters of the simulation from the attributes of a file."""
+    sizes = {"@n_spatial_dims", "@n_trajectories"}
+    return {
+        key.removeprefix("@"): float(value)
+        for key, value in contents.attributes.items()
+        if key.startswith("@") and key not in sizes and isinstance(value, float)
+    }
+
 
 _BURGERS_EQUATION = "u_t + u u_x = viscosity u_xx, x on the circle of length 1"
 _DARCY_EQUATION = "-div(a grad u) = source on (0,1)^2, u = 0 on the boundary"
@@ -356,7 +798,7 @@ def recognised_plan(files: Sequence[Contents], import_options: ImportOptions) ->
         recognisers = []
     chosen = replace(grid_and_splits, input=import_options.input, target=import_options.target)
     if import_options == chosen:
-        recognisers.append(lambda contents: well.trajectories(contents, import_options))
+        recognisers.append(lambda contents: trajectories(contents, import_options))
     for recognise in recognisers:
         datasets = [dataset for file in files if (dataset := recognise(file)) is not None]
         if datasets and len(datasets) == len(files):

@@ -52,8 +52,8 @@ def import_command(
 ) -> None:
     """Convert files of other formats to a store. Published datasets are recognised."""
     from pdegen.domains import GRIDS
-    from pdegen.formats.import_options import ImportOptions
     from pdegen.formats.importing import import_files
+    from pdegen.formats.plan import ImportOptions
     from pdegen.generation.generate import Options
 
     shown = shown_shards(f"importing {files[0].name}, shards")

@@ -18,8 +18,8 @@ from operators.training.checkpoint import (
     model_file,
 )
 from pdegen.formats.export_metadata import file_digest
-from pdegen.formats.hugging_card import yaml
-from pdegen.formats.replacing import check_replaceable, replacing
+from pdegen.formats.huggingface import yaml
+from pdegen.formats.plan import check_replaceable, replacing
 from pdegen.markdown import block, code, escaped, visible
 from pdegen.ownership import read, read_json, start_manifest, write, write_json
 from pdegen.store.writing import Fault

@@ -27,8 +27,7 @@ from operators.training.checkpoint import CheckpointError, Grids, checkpoint_fil
 from operators.training.evaluate import errors
 from pdegen.domains import GRIDS, Box, Domain
 from pdegen.formats.arrays import FormatError
-from pdegen.formats.opening import open_file, unpacked
-from pdegen.formats.replacing import replacing
+from pdegen.formats.plan import open_file, replacing, unpacked
 from pdegen.ownership import is_url, note_all
 from pdegen.schema import SchemaError
 from pdegen.store.format import Json
@@ -65,7 +64,7 @@ def predict(
     """Write the predictions of a checkpoint on a split of a store to a Zarr group.
 
     The group is written completely or not at all. An existing group is replaced only after the new
-    one is complete (`pdegen.formats.replacing`). The predictions must fit into memory.
+    one is complete (`pdegen.formats.plan`). The predictions must fit into memory.
 
     Args:
         resolution: Points along each axis; by default those of the store.

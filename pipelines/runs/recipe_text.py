@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from pdegen.formats.hugging_card import RecipeText
+from pdegen.formats.huggingface import RecipeText
 from pdegen.recipe import Recipe
 from pipelines.config.keys import keys_of
 from pipelines.runs.reproduction import toml

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from benchmarks import exponax_burgers, well_reading
-from pdegen.formats.import_options import ImportOptions
 from pdegen.formats.importing import import_files
+from pdegen.formats.plan import ImportOptions
 from pdegen.generation.generate import generate
 from pdegen.recipe import load_recipe
 

@@ -54,8 +54,8 @@ def store(finished, tmp_path):
 @pytest.fixture(scope="session")
 def imported(tmp_path_factory):
     """A store of trajectories from a file of others, to be read only."""
-    from pdegen.formats.import_options import ImportOptions
     from pdegen.formats.importing import import_files
+    from pdegen.formats.plan import ImportOptions
 
     folder = tmp_path_factory.mktemp("imported")
     pairs = np.random.default_rng(0).standard_normal((9, 4, 6)).astype(np.float32)

@@ -15,8 +15,8 @@ import zarr
 
 from operators.data import DataError, read_pairs
 from pdegen.formats.exporting import export
-from pdegen.formats.import_options import ImportOptions
 from pdegen.formats.importing import import_files
+from pdegen.formats.plan import ImportOptions
 from pdegen.generation.derived import add_noise, at_levels
 from pdegen.generation.generate import generate
 from pdegen.generation.job import RecipeJob

@@ -17,8 +17,8 @@ from operators.norms import relative_error
 from operators.registry import build_operator
 from operators.training.checkpoint import load_checkpoint
 from operators.transforms import Extent, Predictor
-from pdegen.formats.import_options import ImportOptions
 from pdegen.formats.importing import import_files
+from pdegen.formats.plan import ImportOptions
 from pdegen.generation.generate import generate
 from pdegen.schema import SchemaError
 from pdegen.store.reading import Store

@@ -153,9 +153,9 @@ def _still() -> None:
 
 def _without_exchange() -> None:
     """Names cannot be exchanged in one step, as on some file systems."""
-    from pdegen.formats import replacing
+    from pdegen.formats import plan
 
-    replacing.exchanged = lambda a, b: False
+    plan.exchanged = lambda a, b: False
 
 
 def on_cluster(address: str) -> Work:
@@ -222,7 +222,7 @@ def prepare() -> None:
         "pipelines.reports.pictures", "pipelines.runs.data", "pdegen.generation.generate",
         "pdegen.generation.derived", "pdegen.generation.verify", "xarray",
         "pdegen.formats.importing",
-        "pdegen.formats.exporting", "pdegen.formats.import_options", "operators.training.fit",
+        "pdegen.formats.exporting", "pdegen.formats.plan", "operators.training.fit",
         "matplotlib.pyplot", "pdegen.equations.darcy.finite_volume", "distributed",
     ):  # fmt: skip
         importlib.import_module(name)

@@ -15,8 +15,8 @@ import scipy.io
 
 from operators.data import read_pairs
 from pdegen.formats.arrays import FormatError
-from pdegen.formats.import_options import ImportOptions
 from pdegen.formats.importing import import_files
+from pdegen.formats.plan import ImportOptions
 from pdegen.store.reading import Store
 from tests.absent import absent
 
@@ -82,9 +82,9 @@ def trains(store: Store) -> None:
 _MEASURED = """
 import resource, sys
 from pathlib import Path
-from pdegen.formats.import_options import ImportOptions
+from pdegen.formats.plan import ImportOptions
 from pdegen.formats.arrays import FormatError
-from pdegen.formats.import_options import ImportOptions
+from pdegen.formats.plan import ImportOptions
 from pdegen.formats.importing import import_files
 
 def at_most():

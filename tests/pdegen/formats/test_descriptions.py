@@ -8,11 +8,9 @@ import pytest
 
 from pdegen.domains import CellGrid
 from pdegen.formats.arrays import Array, Contents, FormatError, Location
-from pdegen.formats.import_options import ImportOptions
 from pdegen.formats.importing import ImportJob, _plan, _summary
-from pdegen.formats.opening import ImportedFile
-from pdegen.formats.published import Published
-from pdegen.formats.recognised import _DATASETS, recognised_plan
+from pdegen.formats.plan import ImportedFile, ImportOptions
+from pdegen.formats.recognised import _DATASETS, Published, recognised_plan
 from tests.pdegen.formats.files import random
 
 SMALL = ImportOptions(splits={"train": 1})

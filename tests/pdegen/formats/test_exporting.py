@@ -12,7 +12,8 @@ import scipy.io
 import torch
 
 from pdegen.domains import Box, Curvilinear
-from pdegen.formats import export_metadata, exporting, plan, writers
+from pdegen.formats import export_metadata, exporting, plan
+from pdegen.formats import exporting as writers
 from pdegen.formats.arrays import FormatError
 from pdegen.formats.exporting import FORMATS, export
 from pdegen.formats.importing import import_files

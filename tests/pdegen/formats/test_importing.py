@@ -14,8 +14,8 @@ import xarray as xr
 from pdegen.equations.base import SampleError
 from pdegen.formats import importing
 from pdegen.formats.arrays import FormatError
-from pdegen.formats.import_options import ImportOptions
 from pdegen.formats.importing import ImportJob, import_files
+from pdegen.formats.plan import ImportOptions
 from pdegen.store.reading import StoreError
 from tests.pdegen.formats.files import (
     hdf5,

@@ -19,8 +19,8 @@ import torch
 from pdegen.formats import exporting
 from pdegen.formats.arrays import FormatError
 from pdegen.formats.exporting import FORMATS, export
-from pdegen.formats.import_options import ImportOptions
 from pdegen.formats.importing import import_files
+from pdegen.formats.plan import ImportOptions
 from pdegen.generation.generate import Options, write
 from pdegen.store.format import with_digest, without_digest
 from tests.pdegen.formats.files import BY_HAND as PQ
@@ -165,7 +165,7 @@ def test_a_description_without_digests_is_refused(exported, mixed, tmp_path):
 
 
 def test_edited_values_with_a_fresh_digest_of_them_alone_are_refused(exported, mixed, tmp_path):
-    from pdegen.formats.array_digests import Digest
+    from pdegen.formats.arrays import Digest
 
     folder = exported("npy")
     path, digest = folder / "a.npy", Digest()

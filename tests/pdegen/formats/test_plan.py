@@ -6,13 +6,18 @@ import numpy as np
 import pytest
 
 from pdegen.domains import Box, CellGrid, NodalGrid, PeriodicGrid
-from pdegen.formats.array_digests import Digest
-from pdegen.formats.arrays import Array, FormatError
-from pdegen.formats.import_options import ImportOptions
-from pdegen.formats.importing import ImportJob, _summary
-from pdegen.formats.opening import ImportedFile
-from pdegen.formats.plan import FieldPlan, Plan, View, box, numbers, split_sizes
-from pdegen.formats.unrecognised import described_plan
+from pdegen.formats.arrays import Array, Digest, FormatError
+from pdegen.formats.importing import ImportJob, _summary, described_plan
+from pdegen.formats.plan import (
+    FieldPlan,
+    ImportedFile,
+    ImportOptions,
+    Plan,
+    View,
+    box,
+    numbers,
+    split_sizes,
+)
 from pdegen.store.format import Json
 from pdegen.store.layout import Coordinate
 from pdegen.store.reading import Store

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from pdegen.domains import CellGrid
-from pdegen.formats.import_options import ImportOptions
-from pdegen.formats.plan import Plan
+from pdegen.formats.plan import ImportOptions, Plan
 from pdegen.formats.recognised import _DATASETS, recognised_plan
 from tests.pdegen.formats.test_descriptions import contents
 

@@ -11,8 +11,7 @@ from operators.data import read_pairs
 from pdegen.domains import Box, CellGrid, NodalGrid, PeriodicGrid, from_attributes
 from pdegen.formats import importing, recognised
 from pdegen.formats.arrays import FormatError
-from pdegen.formats.import_options import ImportOptions
-from pdegen.formats.opening import merged, open_file
+from pdegen.formats.plan import ImportOptions, merged, open_file
 from pdegen.formats.recognised import recognised_plan
 from pdegen.store.reading import Store
 from tests.pdegen.formats.files import (

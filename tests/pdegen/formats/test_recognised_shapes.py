@@ -6,8 +6,7 @@ import pytest
 from operators.data import read_pairs
 from pdegen.domains import Cloud, Curvilinear
 from pdegen.formats.arrays import FormatError
-from pdegen.formats.import_options import ImportOptions
-from pdegen.formats.opening import merged, open_file
+from pdegen.formats.plan import ImportOptions, merged, open_file
 from pdegen.formats.recognised import recognised_plan
 from pdegen.recipe import load_recipe
 from pdegen.store.format import Physics

@@ -4,9 +4,9 @@ import os
 
 import pytest
 
-from pdegen.formats import replacing as module
+from pdegen.formats import plan
 from pdegen.formats.arrays import FormatError
-from pdegen.formats.replacing import replacing
+from pdegen.formats.plan import replacing
 
 
 def folder_with(path, text):
@@ -27,7 +27,7 @@ def test_a_file_is_replaced(tmp_path):
 @pytest.mark.parametrize("exchange", [True, False])
 def test_a_folder_is_replaced(tmp_path, monkeypatch, exchange):
     if not exchange:
-        monkeypatch.setattr(module, "exchanged", lambda a, b: False)
+        monkeypatch.setattr(plan, "exchanged", lambda a, b: False)
     folder_with(tmp_path / "out", "old")
     with replacing(tmp_path / "out") as partial:
         folder_with(partial, "new")
@@ -65,14 +65,14 @@ def test_a_link_in_the_place_of_the_hidden_folder_is_refused(tmp_path):
 
 def test_all_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
     order, real = [], os.fsync
-    exchange = module.exchanged
+    exchange = plan.exchanged
 
     def note(handle):
         order.append(os.path.basename(os.readlink(f"/proc/self/fd/{handle}")))
         real(handle)
 
     monkeypatch.setattr(os, "fsync", note)
-    monkeypatch.setattr(module, "exchanged", lambda a, b: order.append("swap") or exchange(a, b))
+    monkeypatch.setattr(plan, "exchanged", lambda a, b: order.append("swap") or exchange(a, b))
     folder_with(tmp_path / "out", "old")
     with replacing(tmp_path / "out") as partial:
         folder_with(partial, "new")
