@@ -22,8 +22,7 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.products import alone, counted, products_of
 from benchmarks.timing import Say, copy_speed, interleaved, milliseconds, ratio, rounded
-from pdegen.generation.generate import generate
-from pdegen.generation.recipe_arrays import layout
+from pdegen.generation.generate import generate, layout
 from pdegen.numerics.device import constant, empty, samples_at_once, zeros
 from pdegen.numerics.sines import solve_block_tridiagonal
 from pdegen.recipe import Recipe, load_recipe

@@ -13,8 +13,8 @@ import json
 import sys
 from typing import Any
 
-from pdegen.generation.engines import pool
-from pdegen.generation.measurements import TABLE, error_key, measured_errors, table
+from pdegen.generation.generate import TABLE, error_key, measured_errors, table
+from pdegen.generation.pools import pool
 from pdegen.recipe import load_recipe, recipe_folder, recipe_names
 
 

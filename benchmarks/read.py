@@ -16,7 +16,7 @@ import zarr
 from benchmarks.timing import Say, interleaved, ratio, rounded
 from operators.data import Samples, open_pairs
 from pdegen.domains import CellGrid
-from pdegen.generation.recipe_arrays import provenance
+from pdegen.generation.generate import provenance
 from pdegen.store.layout import Coordinate, Layout, Variable
 from pdegen.store.writing import lay_out, seal, write_shard
 from pipelines.studies.cost import clock_of

@@ -29,7 +29,7 @@ from google_crc32c import value as crc32c
 
 from operators.data import Samples, open_pairs
 from operators.training.memory import keep_memory
-from pdegen.generation.recipe_arrays import layout
+from pdegen.generation.generate import layout
 from pdegen.recipe import Recipe, load_recipe
 from pdegen.store.reading import Store, decode, index_bytes, spans, verified_shards
 from pdegen.store.writing import encoded, lay_out, seal, write_shard

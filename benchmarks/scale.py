@@ -22,10 +22,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from pdegen.generation.engines import pool
-from pdegen.generation.generate import Options, _computed, _written, write
-from pdegen.generation.job import RecipeJob
-from pdegen.generation.pools import Pool
+from pdegen.generation.generate import Options, RecipeJob, _computed, _written, write
+from pdegen.generation.pools import Pool, pool
 from pdegen.recipe import Recipe, load_recipe
 from pdegen.store import lock
 from pdegen.store.writing import lay_out, write_shard

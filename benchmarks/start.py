@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pdegen.generation.engines import pool
+from pdegen.generation.pools import pool
 
 # Largest processor seconds of each command without its job.
 LIMITS = {"--help": 0.6, "recipes": 1.5, "generate": 1.2, "info": 1.2, "verify": 1.2}

@@ -34,8 +34,7 @@ from statistics import median
 from typing import Any
 
 from pdegen.generation.generate import generate
-from pdegen.generation.mpi import start_mpi
-from pdegen.generation.network import certificates, tls_entries
+from pdegen.generation.pools import certificates, start_mpi, tls_entries
 from pdegen.recipe import load_recipe
 
 ENGINES = [

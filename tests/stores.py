@@ -13,7 +13,7 @@ from zarr.buffer.cpu import Buffer
 from zarr.storage import MemoryStore
 
 from pdegen.equations.base import SampleError
-from pdegen.generation.job import Job, RecipeJob
+from pdegen.generation.generate import Job, RecipeJob
 from pdegen.generation.verify import verify
 from pdegen.store.format import sha256, short_digest
 from pdegen.store.reading import Record, Seal, Store, seal_in

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from pdegen.domains import PeriodicGrid
-from pdegen.generation.recipe_arrays import provenance
+from pdegen.generation.generate import provenance
 from pdegen.store.layout import Coordinate, Layout, Variable
 from pdegen.store.writing import lay_out, seal, write_shard
 

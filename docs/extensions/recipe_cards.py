@@ -9,7 +9,7 @@ import operator_cards
 import pictures
 from operator_cards import TILES, WIDE, plain
 
-from pdegen.generation.recipe_arrays import layout
+from pdegen.generation.generate import layout
 from pdegen.recipe import load_recipe, recipe_names
 
 

@@ -31,9 +31,7 @@ from pdegen.formats.plan import (
     unpacked,
 )
 from pdegen.formats.recognised import recognised_plan
-from pdegen.generation.generate import Options, write
-from pdegen.generation.job import Job
-from pdegen.generation.recipe_arrays import provenance
+from pdegen.generation.generate import Job, Options, provenance, write
 from pdegen.store.format import Json, Physics
 from pdegen.store.layout import Layout, positions, times
 from pdegen.store.reading import Store

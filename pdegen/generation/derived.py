@@ -13,9 +13,7 @@ from typing import Any
 import numpy as np
 
 from pdegen.equations.base import SampleError
-from pdegen.generation.generate import Options, write
-from pdegen.generation.job import Job
-from pdegen.generation.recipe_arrays import provenance
+from pdegen.generation.generate import Job, Options, provenance, write
 from pdegen.sampling.noise import Noise, SensorNoise, pointwise_std
 from pdegen.schema import SchemaError, near
 from pdegen.store.layout import Coordinate, Layout, Variable

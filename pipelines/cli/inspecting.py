@@ -21,7 +21,7 @@ def info_command(
     store: Annotated[str, typer.Argument(help="Path or URL of a store.")], as_json: AsJson = False
 ) -> None:
     """Print the contents of a store: variables, splits, recipe, provenance."""
-    from pdegen.generation.log import runs
+    from pdegen.generation.generate import runs
     from pdegen.store.reading import Store
 
     opened = Store(store)

@@ -82,7 +82,7 @@ def generate_command(
     from pdegen.recipe import load_recipe
 
     if scheduler == "mpi" and not dry_run:
-        from pdegen.generation.mpi import start_mpi
+        from pdegen.generation.pools import start_mpi
 
         start_mpi()  # returns in one process
     overrides = with_sizes(parsed(set_), samples, resolution)
@@ -202,9 +202,8 @@ def check_options(options: "Options") -> None:
 
 def _dry_run(recipe: "Recipe", out: str | None, options: "Options") -> None:
     """Print the plan of `generate`. Nothing is written and no job is submitted."""
-    from pdegen.generation.engines import check
-    from pdegen.generation.recipe_arrays import layout
-    from pdegen.generation.slurm import slurm_script
+    from pdegen.generation.generate import layout
+    from pdegen.generation.pools import check, slurm_script
     from pdegen.recipe import default_store
 
     check(options.scheduler)
@@ -368,7 +367,7 @@ def verify_store(
     store: str, *, deep: int = 0, repair: bool = False, take_over: bool = False
 ) -> "Verification":
     """Verify or repair a store, and print a progress line."""
-    from pdegen.generation.repair import repair as repair_store
+    from pdegen.generation.verify import repair as repair_store
     from pdegen.generation.verify import verify
 
     report, started = Reporter(f"verifying {store}, shards"), time.monotonic()

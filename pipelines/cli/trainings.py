@@ -40,7 +40,7 @@ class Launch:
     scheduler: str = "processes"
 
     def __post_init__(self) -> None:
-        from pdegen.generation.engines import check
+        from pdegen.generation.pools import check
 
         check(self.scheduler)
         if self.scheduler in ("threads", "dask", "mpi"):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 
-from pdegen.generation.log import runs
+from pdegen.generation.generate import runs
 from pipelines.reports import charts, formulas, predictions, scores
 from pipelines.reports.document import Report, Section, Table
 from pipelines.reports.facts import distinct, facts, learned

@@ -17,7 +17,7 @@ from operators.data import Samples, Subsample, averaging_weights
 from operators.norms import mean_defined, relative_error
 from pdegen.domains import Box, Domain
 from pdegen.equations.base import Problem
-from pdegen.generation.job import RecipeJob, other_equation
+from pdegen.generation.generate import RecipeJob, other_equation
 from pdegen.inverse.classical import ClassicalMethod, Estimate, Forward, InverseProblem
 from pdegen.plugins import plugin_of
 from pdegen.recipe import Recipe

@@ -15,8 +15,7 @@ import torch
 from dask import config
 
 from operators.training.fit import Stopped
-from pdegen.generation.engines import pool
-from pdegen.generation.pools import Cluster
+from pdegen.generation.pools import Cluster, pool
 from pdegen.plugins import PluginFile, loaded_plugins
 from pipelines.runs.folder import RunError
 from pipelines.studies.devices import take_device, visible_devices

@@ -21,9 +21,8 @@ from operators.norms import mean_defined
 from operators.training.evaluate import errors_of
 from pdegen.domains import Box, Cloud, Domain
 from pdegen.equations.base import SampleError
-from pdegen.generation.engines import pool
-from pdegen.generation.generate import generate
-from pdegen.generation.job import RecipeJob
+from pdegen.generation.generate import RecipeJob, generate
+from pdegen.generation.pools import pool
 from pdegen.recipe import Recipe
 from pdegen.store.reading import open_sealed
 from pipelines.runs.data import Source

@@ -46,7 +46,7 @@ def darcy_store(tmp_path_factory):
 
 def by_hand(path, samples, values, variables, coordinates, splits, domain=None, lost=()):
     """The URL of a sealed store of these values in shards of five samples, some of them lost."""
-    from pdegen.generation.recipe_arrays import provenance
+    from pdegen.generation.generate import provenance
     from pdegen.store.layout import Layout
     from pdegen.store.writing import lay_out, seal, write_shard
 

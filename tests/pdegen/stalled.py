@@ -9,8 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from pdegen.generation.generate import generate
-from pdegen.generation.job import RecipeJob
+from pdegen.generation.generate import RecipeJob, generate
 from pdegen.recipe import load_recipe
 from tests.pdegen.conftest import SMALL
 

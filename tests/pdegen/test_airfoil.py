@@ -11,8 +11,7 @@ from pdegen.equations.airfoil.mesh import Mesh, c_grid, displacement, topology
 from pdegen.equations.airfoil.problem import UniformDesign, richardson_error
 from pdegen.equations.airfoil.solver import Airfoil, Euler, FreeStream, coarser, interpolated
 from pdegen.equations.base import SampleError
-from pdegen.generation.generate import generate
-from pdegen.generation.job import RecipeJob
+from pdegen.generation.generate import RecipeJob, generate
 from pdegen.numerics.device import SolveError
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError

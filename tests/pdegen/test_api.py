@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import pdegen
-from pdegen.generation.job import RecipeJob
+from pdegen.generation.generate import RecipeJob
 from pdegen.recipe import load_recipe, recipe_names
 from pdegen.schema import SchemaError
 from pdegen.store.reading import Store, StoreError

@@ -11,8 +11,7 @@ import zarr
 
 from operators.data import DataError, open_pairs
 from pdegen.generation.generate import generate
-from pdegen.generation.repair import repair
-from pdegen.generation.verify import verify
+from pdegen.generation.verify import repair, verify
 from pdegen.recipe import Recipe
 from pdegen.store.reading import Store, StoreError
 

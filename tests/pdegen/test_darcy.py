@@ -106,7 +106,7 @@ def test_bits_do_not_depend_on_workers_or_shards(
 
 
 def test_goes_on_where_it_was_interrupted(small, store, tmp_path, monkeypatch):
-    from pdegen.generation import job as module
+    from pdegen.generation import generate as module
 
     compute = module.compute
 

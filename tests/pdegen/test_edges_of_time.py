@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from pdegen.equations.base import Problem, SampleError
-from pdegen.generation.recipe_arrays import compute
+from pdegen.generation.generate import compute
 from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError
 

@@ -11,7 +11,7 @@ import pytest
 import zarr
 from pydantic import TypeAdapter
 
-from pdegen.generation.recipe_arrays import layout
+from pdegen.generation.generate import layout
 from pdegen.recipe import Recipe
 from pdegen.store.format import ROOT, Array, ZarrArray
 from pdegen.store.layout import Variable

@@ -15,9 +15,7 @@ import psutil
 import pytest
 from distributed import Client, Security
 
-from pdegen.generation.engines import pool
-from pdegen.generation.pools import EngineError
-from pdegen.generation.slurm import slurm_cluster
+from pdegen.generation.pools import EngineError, pool, slurm_cluster
 from tests.pdegen.scheduler import scheduler_of
 
 TLS = {
@@ -190,7 +188,7 @@ def test_a_scheduler_with_certificates_of_the_users_is_used_by_who_has_them(tmp_
 def test_processes_of_mpi_on_one_machine_listen_on_loopback_by_tls():
     code = (
         "import psutil\n"
-        "from pdegen.generation.engines import pool\nfrom pdegen.generation.mpi import start_mpi\n"
+        "from pdegen.generation.pools import pool\nfrom pdegen.generation.pools import start_mpi\n"
         "start_mpi()\n"
         "from tests.pdegen.test_engine_security import double, listening\n"
         "with pool('mpi', None) as workers:\n"

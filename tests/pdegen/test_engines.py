@@ -21,11 +21,9 @@ from tornado.ioloop import IOLoop
 
 import pdegen
 from pdegen.equations.base import SampleError
-from pdegen.generation import slurm
-from pdegen.generation.engines import KINDS, pool
+from pdegen.generation import pools
 from pdegen.generation.generate import Progress, generate
-from pdegen.generation.pools import EngineError, WorkerLostError
-from pdegen.generation.slurm import slurm_script
+from pdegen.generation.pools import KINDS, EngineError, WorkerLostError, pool, slurm_script
 from tests.pdegen.conftest import SMALL
 from tests.stores import objects_of
 
@@ -324,7 +322,7 @@ def pools_in_a_task(_):
 
 def test_libraries_that_a_task_imports_run_on_one_thread():
     code = (
-        "from pdegen.generation.engines import pool\n"
+        "from pdegen.generation.pools import pool\n"
         "from tests.pdegen.test_engines import pools_in_a_task\n"
         "with pool('threads', 1) as threads:\n"
         "    print(list(threads.run(pools_in_a_task, [0])))\n"
@@ -352,10 +350,10 @@ def test_worker_processes_have_the_environment_and_modules_of_this_one(monkeypat
 
 def test_jobs_that_end_are_replaced(monkeypatch):
     """Their number is asked for again and again, here each 10 milliseconds."""
-    monkeypatch.setattr(slurm, "_RENEWAL", 10)
+    monkeypatch.setattr(pools, "_RENEWAL", 10)
     asked = list[int]()
     loop = IOLoop(make_current=False)
-    slurm.keep_jobs(SimpleNamespace(loop=loop, scale=lambda jobs: asked.append(jobs)), 3)
+    pools.keep_jobs(SimpleNamespace(loop=loop, scale=lambda jobs: asked.append(jobs)), 3)
     loop.call_later(1.0, loop.stop)
     loop.start()
     loop.close()

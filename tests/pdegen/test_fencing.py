@@ -13,11 +13,9 @@ from pathlib import Path
 import pytest
 
 from operators.data import DataError, open_pairs, read_pairs
-from pdegen.generation import repair as repairing
-from pdegen.generation.existing import store_at
-from pdegen.generation.generate import generate
-from pdegen.generation.job import RecipeJob
-from pdegen.generation.repair import repair
+from pdegen.generation import verify
+from pdegen.generation.generate import RecipeJob, generate, store_at
+from pdegen.generation.verify import repair
 from pdegen.store import lock
 from pdegen.store.format import UNFINISHED_ROOT
 from pdegen.store.lock import LockedError
@@ -297,7 +295,7 @@ def test_a_folder_in_the_place_of_the_lock_is_refused_where_nothing_else_is(smal
 
 
 def test_a_repair_that_was_taken_over_writes_nothing(store, monkeypatch):
-    path, made_again = Path(store.url) / "u/c/1/0", repairing._computed
+    path, made_again = Path(store.url) / "u/c/1/0", verify._computed
     path.write_bytes(b"")
     other = replace(lock.Holder.here("another"), kernel="elsewhere")
 
@@ -306,7 +304,7 @@ def test_a_repair_that_was_taken_over_writes_nothing(store, monkeypatch):
         return made_again(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(repairing, "_computed", taken)
+        patch.setattr(verify, "_computed", taken)
         with pytest.raises(LockedError, match="was taken over by"):
             repair(store.url)
     assert path.read_bytes() == b""

@@ -9,11 +9,10 @@ import zarr
 
 from pdegen.equations.base import SampleError
 from pdegen.equations.burgers.solver import ColeHopf, Solution
-from pdegen.generation import engines
 from pdegen.generation import generate as generating
-from pdegen.generation import job as jobs
-from pdegen.generation.generate import Progress, generate
-from pdegen.generation.job import RecipeJob
+from pdegen.generation import generate as jobs
+from pdegen.generation import pools
+from pdegen.generation.generate import Progress, RecipeJob, generate
 from pdegen.generation.pools import EngineError
 from pdegen.numerics.device import SolveError
 from pdegen.recipe import load_recipe
@@ -301,7 +300,7 @@ def test_a_solve_that_fails_names_the_sample(small, tmp_path):
 def test_an_engine_that_is_not_there_leaves_everything_as_it_was(
     small, finished, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(engines, "_TIMEOUT", 1)
+    monkeypatch.setattr(pools, "_TIMEOUT", 1)
     url = tmp_path / "s.zarr"
     shutil.copytree(finished.url, url)
     before = everything(tmp_path)

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from pdegen.generation.recipe_arrays import layout
+from pdegen.generation.generate import layout
 from pdegen.recipe import HeadlineError, headline, keys_of, load_recipe
 from pdegen.schema import SchemaError
 from pdegen.shipped import recipe_names

@@ -6,9 +6,8 @@ import pytest
 
 from pdegen.equations.base import SampleError
 from pdegen.equations.darcy.problem import Darcy
-from pdegen.generation.engines import pool
-from pdegen.generation.generate import generate
-from pdegen.generation.measurements import error_key, label_error, measured_errors, table
+from pdegen.generation.generate import error_key, generate, label_error, measured_errors, table
+from pdegen.generation.pools import pool
 from pdegen.numerics.device import SolveError
 from pdegen.recipe import load_recipe, recipe_folder, recipe_names
 
@@ -35,7 +34,7 @@ def objects(folder):
 def test_the_table_changes_no_byte(tmp_path, monkeypatch):
     recipe = load_recipe("darcy-quick").with_overrides({"samples": 5})
     generate(recipe, str(tmp_path / "known"))
-    monkeypatch.setattr("pdegen.generation.measurements.table", dict)
+    monkeypatch.setattr("pdegen.generation.generate.table", dict)
     generate(recipe, str(tmp_path / "measured"))
     assert objects(tmp_path / "known") == objects(tmp_path / "measured")
 

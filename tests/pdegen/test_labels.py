@@ -18,11 +18,8 @@ from pdegen.formats.exporting import export
 from pdegen.formats.importing import import_files
 from pdegen.formats.plan import ImportOptions
 from pdegen.generation.derived import add_noise, at_levels
-from pdegen.generation.generate import generate
-from pdegen.generation.job import RecipeJob
-from pdegen.generation.recipe_arrays import layout
-from pdegen.generation.repair import repair
-from pdegen.generation.verify import verify
+from pdegen.generation.generate import RecipeJob, generate, layout
+from pdegen.generation.verify import repair, verify
 from pdegen.recipe import load_recipe, recipe_names
 from pdegen.store.format import ROOT, Labels, MetadataError, parse
 from pdegen.store.layout import Coordinate, Layout

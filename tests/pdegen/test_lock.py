@@ -17,8 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pdegen.generation.generate import generate
-from pdegen.generation.job import RecipeJob
+from pdegen.generation.generate import RecipeJob, generate
 from pdegen.store import lock
 from pdegen.store.lock import LEASE_KEY, LOCK_KEY, Holder, LockedError, check, locked
 from pdegen.store.objects import Objects

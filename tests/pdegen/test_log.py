@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from pdegen.generation import log
-from pdegen.generation.log import logged, runs
+from pdegen.generation import generate
+from pdegen.generation.generate import logged, runs
 from pdegen.store import objects as retries
 from pdegen.store.objects import Objects
 from pdegen.version import __version__
@@ -17,8 +17,8 @@ FACTS = {"processor": "a processor", "commit": "abc1234"}
 
 @pytest.fixture
 def objects(tmp_path, monkeypatch):
-    monkeypatch.setattr(log, "platform_facts", lambda: FACTS)
-    monkeypatch.setattr(log, "versions", lambda name: {name: "7.5"})
+    monkeypatch.setattr(generate, "platform_facts", lambda: FACTS)
+    monkeypatch.setattr(generate, "versions", lambda name: {name: "7.5"})
     return Objects(str(tmp_path))
 
 

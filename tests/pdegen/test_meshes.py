@@ -3,8 +3,7 @@ after an interruption."""
 
 import pytest
 
-from pdegen.generation.generate import generate
-from pdegen.generation.job import RecipeJob
+from pdegen.generation.generate import RecipeJob, generate
 from pdegen.generation.verify import verify
 from pdegen.recipe import load_recipe
 from tests.pdegen.conftest import MESHES

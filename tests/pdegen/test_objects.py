@@ -7,8 +7,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from pdegen import ownership
-from pdegen.generation.generate import generate
-from pdegen.generation.job import RecipeJob
+from pdegen.generation.generate import RecipeJob, generate
 from pdegen.store.lock import LockedError
 from pdegen.store.objects import Objects, TooLargeError, UrlError
 from tests.stores import interrupted, objects_of

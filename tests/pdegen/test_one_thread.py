@@ -12,10 +12,8 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from pdegen.generation.derived import add_noise, at_levels
-from pdegen.generation.generate import generate
-from pdegen.generation.job import RecipeJob
-from pdegen.generation.repair import repair
-from pdegen.generation.verify import verify
+from pdegen.generation.generate import RecipeJob, generate
+from pdegen.generation.verify import repair, verify
 from pdegen.numerics.device import one_thread
 from pdegen.recipe import load_recipe
 from pdegen.sampling.noise import CorrelatedNoise, NoiseModel

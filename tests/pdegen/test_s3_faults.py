@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from operators.data import read_pairs
-from pdegen.generation.generate import generate
-from pdegen.generation.job import RecipeJob
-from pdegen.generation.repair import repair
+from pdegen.generation.generate import RecipeJob, generate
+from pdegen.generation.verify import repair
 from pdegen.store.lock import LockedError, locked
 from pdegen.store.objects import Objects, UrlError
 from tests.daemons import moto

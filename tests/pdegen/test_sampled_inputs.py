@@ -10,8 +10,7 @@ import pytest
 
 from pdegen.domains import PeriodicGrid
 from pdegen.equations.burgers.solver import ColeHopf
-from pdegen.generation.generate import generate
-from pdegen.generation.measurements import interpolant_difference
+from pdegen.generation.generate import generate, interpolant_difference
 from pdegen.recipe import Recipe, load_recipe
 from pdegen.shipped import recipe_names
 from pdegen.store.reading import Store

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from operators.data import DataError, open_pairs, read_pairs
-from pdegen.generation.recipe_arrays import layout
+from pdegen.generation.generate import layout
 from pdegen.store import reading
 from pdegen.store.objects import OpenFile
 from pdegen.store.reading import Store, StoreError, open_sealed

@@ -13,10 +13,8 @@ from typing import Any
 import pytest
 
 from pdegen import software
-from pdegen.generation import log
-from pdegen.generation.generate import generate
-from pdegen.generation.job import RecipeJob
-from pdegen.generation.log import logged, runs
+from pdegen.generation import generate as log
+from pdegen.generation.generate import RecipeJob, generate, logged, runs
 from pdegen.numerics.fenicsx import client
 from pdegen.recipe import load_recipe
 from pdegen.shipped import recipe_names

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from operators.data import DataError, open_pairs
-from pdegen.generation.recipe_arrays import layout
+from pdegen.generation.generate import layout
 from pdegen.generation.verify import verify
 from pdegen.schema import SchemaError
 from pdegen.store.format import sha256, short_digest

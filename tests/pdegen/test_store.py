@@ -8,8 +8,7 @@ import pytest
 import xarray as xr
 import zarr
 
-from pdegen.generation.generate import generate
-from pdegen.generation.recipe_arrays import compute, layout
+from pdegen.generation.generate import compute, generate, layout
 from pdegen.recipe import load_recipe
 from pdegen.store.objects import Objects
 from pdegen.store.reading import Record, Store, StoreError, open_sealed

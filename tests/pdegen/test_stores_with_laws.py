@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from pdegen.generation.generate import generate
-from pdegen.generation.repair import repair
-from pdegen.generation.verify import verify
+from pdegen.generation.verify import repair, verify
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
 from pdegen.store.reading import Store

@@ -10,10 +10,8 @@ import pytest
 
 from pdegen.equations.base import SampleError
 from pdegen.generation.derived import add_noise, at_levels
-from pdegen.generation.generate import generate, values_of
-from pdegen.generation.job import RecipeJob
-from pdegen.generation.repair import repair
-from pdegen.generation.verify import verify
+from pdegen.generation.generate import RecipeJob, generate, values_of
+from pdegen.generation.verify import repair, verify
 from pdegen.numerics.transforms import VECTORS
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError

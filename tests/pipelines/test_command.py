@@ -10,7 +10,7 @@ from threading import Event
 
 import pytest
 
-from pdegen.generation.engines import pool
+from pdegen.generation.pools import pool
 from pipelines.cli import lists
 
 INTERRUPTED_IMPORT = """
@@ -89,7 +89,7 @@ def test_an_interrupt_of_all_processes_is_answered_in_one_line(tmp_path, schedul
 
 def test_an_interrupt_while_processes_start_reaches_this_one_alone():
     code = (
-        "from pdegen.generation.engines import _start_server; import os, signal, time;"
+        "from pdegen.generation.pools import _start_server; import os, signal, time;"
         "_start_server(); time.sleep(0.3); signal.signal(signal.SIGINT, signal.SIG_IGN);"
         "os.killpg(0, signal.SIGINT); time.sleep(1); os.killpg(0, signal.SIGKILL)"
     )

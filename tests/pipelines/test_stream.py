@@ -18,7 +18,7 @@ from operators.training.fit import Stopped
 from pdegen.domains import PeriodicGrid
 from pdegen.equations.base import SampleError
 from pdegen.equations.burgers.problem import Burgers
-from pdegen.generation.recipe_arrays import compute
+from pdegen.generation.generate import compute
 from pdegen.numerics.device import SolveError
 from pdegen.numerics.spectral import Torus
 from pdegen.recipe import load_recipe

@@ -15,7 +15,7 @@ from operators.training import fit as training
 from operators.training.checkpoint import load_checkpoint, load_state
 from operators.training.fit import Stopped
 from pdegen.equations.base import SampleError
-from pdegen.generation.recipe_arrays import compute
+from pdegen.generation.generate import compute
 from pdegen.schema import SchemaError
 from pipelines.config.experiment import load_experiment
 from pipelines.config.stream import CANDIDATES, Stream

@@ -18,8 +18,7 @@ from pdegen.formats.arrays import FormatError
 from pdegen.formats.exporting import FORMATS, export
 from pdegen.formats.importing import import_files
 from pdegen.generation.derived import add_noise, at_levels
-from pdegen.generation.generate import Options, write
-from pdegen.generation.job import Job
+from pdegen.generation.generate import Job, Options, write
 from pdegen.store.format import with_digest, without_digest
 from pdegen.store.layout import Coordinate, Layout, Variable, function, positions, scalar, times
 from pdegen.store.reading import StoreError

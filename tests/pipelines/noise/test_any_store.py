@@ -78,7 +78,7 @@ def test_ones_own_equation_is_inverted_by_the_map_that_it_states(
         study = NoiseStudy(learned, str(store), tmp_path / "s", (0.05,), (0.05,), 1)
         with monkeypatch.context() as patch:
             patch.setattr(
-                "pdegen.generation.job.fingerprint_of",
+                "pdegen.generation.generate.fingerprint_of",
                 lambda *_: open_sealed(str(store)).metadata.fingerprint,
             )
             keys.add(study.digest(Cell("Tikhonov", at=0.05)))
