@@ -30,7 +30,7 @@ from torch import Tensor
 
 from benchmarks.history import RESULTS, append
 from benchmarks.timing import rounded
-from operators.data.drawing import inclusion, systematic
+from operators.data.samples import inclusion, systematic
 from operators.models.fno import FNO
 from operators.norms import relative_l2
 from operators.training.schedules import OneCycle

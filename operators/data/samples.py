@@ -2,30 +2,672 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property, partial, reduce
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from math import gcd
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from operators.data.batch import NAMES, Batch, Channel, Examples
-from operators.data.errors import DataError
-from operators.data.loading import loader
-from operators.data.mixed import drawn, mixed, subsampled, subsamples
-from operators.data.reading import Blocks, Perturbation, Reader, Resident, Rows, values_in
-from operators.data.resolution import Strided
+from operators.data.resolution import DataError, Strided, strides
+from operators.seeds import generator
 from pdegen.domains import Box, Domain
 from pdegen.store.format import Axis, ParameterLaw
 
-if TYPE_CHECKING:
-    from operators.data.samples import Samples
+# Batches of samples, and the examples that a task derives from samples.
+
+
+@dataclass(frozen=True)
+class Channel:
+    """Description of one channel of a function.
+
+    Args:
+        variable: Name of the variable in the store.
+        component: Name of the vector component; empty for a scalar.
+        time: Time of the values; None for a variable without a time axis.
+        moves: Whether the component is a displacement of the points.
+
+    >>> Channel("u", "u_x", 0.5).name
+    'u_x, t = 0.5'
+    """
+
+    variable: str
+    component: str = ""
+    time: float | None = None
+    moves: bool = False
+
+    @property
+    def name(self) -> str:
+        function = self.component or self.variable
+        return function if self.time is None else f"{function}, t = {self.time:g}"
+
+
+def distinguished(channels: Sequence[Channel]) -> list[Channel]:
+    """The channels, with the variable before the component if the component has the name of a
+    function of another variable.
+
+    >>> mach, *velocity = Channel("u"), Channel("velocity", "u"), Channel("velocity", "v")
+    >>> [channel.name for channel in distinguished([mach, *velocity])]
+    ['u', 'velocity.u', 'v']
+    """
+    variables = dict[str, set[str]]()
+    for channel in channels:
+        variables.setdefault(channel.component or channel.variable, set()).add(channel.variable)
+    return [
+        replace(channel, component=f"{channel.variable}.{channel.component}")
+        if channel.component and len(variables[channel.component]) > 1
+        else channel
+        for channel in channels
+    ]
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Inputs and targets of samples; also points, weights and parameters if these differ by sample.
+
+    Args:
+        a: Inputs, shape (batch, *grid, c_in).
+        u: Targets, shape (batch, *target_grid, c_out).
+        x: Positions of the points of the inputs, shape (batch, *grid, dim); None if all samples
+            share the points.
+        y: Positions of the points of the targets, shape (batch, *target_grid, dim); None if all
+            samples share these points, or if inputs and targets have the same points.
+        weight: Quadrature weights of the targets, shape (batch, *target_grid); None if all
+            samples share the weights.
+        mask: False at padding, True at the points of a sample, shape (batch, *grid); None without
+            padding.
+        parameters: Parameters of the samples, shape (batch, p).
+
+    >>> batch = Batch(torch.zeros(4, 8, 1), torch.ones(4, 8, 2))
+    >>> len(batch), len(batch[:3]), batch.channels
+    (4, 3, (1, 2))
+    """
+
+    a: Float[Tensor, "batch *grid c_in"]
+    u: Float[Tensor, "batch *target_grid c_out"]
+    x: Float[Tensor, "batch *grid dim"] | None = None
+    y: Float[Tensor, "batch *target_grid dim"] | None = None
+    weight: Float[Tensor, " batch *target_grid"] | None = None
+    mask: Bool[Tensor, " batch *grid"] | None = None
+    parameters: Float[Tensor, "batch p"] | None = None
+
+    def __len__(self) -> int:
+        return len(self.a)
+
+    def __getitem__(self, rows: slice | Tensor) -> Batch:
+        """The samples at the indices `rows`."""
+        return self.map(lambda v: v[rows])
+
+    @property
+    def channels(self) -> tuple[int, int]:
+        """Numbers of channels of inputs and of targets."""
+        return self.a.shape[-1], self.u.shape[-1]
+
+    @property
+    def nbytes(self) -> int:
+        """Size of all tensors in bytes."""
+        return sum(v.nbytes for v in self.tensors())
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the fields that are not None."""
+        return [name for name in NAMES if getattr(self, name) is not None]
+
+    @property
+    def per_sample(self) -> dict[str, Tensor]:
+        """A dict of all tensors except inputs and targets; the keys are field names."""
+        return {name: getattr(self, name) for name in self.names[2:]}
+
+    def tensors(self) -> list[Tensor]:
+        """The tensors that are not None, in the order of the fields."""
+        return [getattr(self, name) for name in self.names]
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> Batch:
+        """Apply a function to each tensor, and return the results as a batch."""
+        return Batch(**{name: function(getattr(self, name)) for name in self.names})
+
+    def weights(self, shared: Tensor | None, y: Tensor | None) -> Tensor | None:
+        """Quadrature weights of the targets, 0 at padding; None if all points count alike.
+
+        The mask describes the points of the inputs. It is ignored if the targets have other points.
+
+        Args:
+            shared: Weights that all samples share, shape (*target_grid).
+            y: Points of the targets that all samples share; None if samples have their own points,
+                or if inputs and targets have the same points.
+        """
+        weight = shared if self.weight is None else self.weight
+        return weights(weight, self.mask if self.y is None and y is None else None, self.u)
+
+    def joined(self, other: Batch) -> Batch:
+        """A batch of the samples of this batch, followed by those of `other`."""
+        pairs = zip(self.tensors(), other.tensors(), strict=True)
+        return Batch(**dict(zip(self.names, map(torch.cat, pairs), strict=True)))
+
+    def to(self, device: torch.device | str) -> Batch:
+        return self.map(lambda v: v.to(device))
+
+    def split(self, size: int) -> Iterator[Batch]:
+        """Split into consecutive batches of at most `size` samples."""
+        return (self[start : start + size] for start in range(0, len(self), size))
+
+
+NAMES = tuple(field.name for field in fields(Batch))
+
+
+def weights(weight: Tensor | None, mask: Tensor | None, u: Tensor) -> Tensor | None:
+    """Quadrature weights, 0 at padding; None if all points count alike.
+
+    Args:
+        weight: Weights, not yet 0 at padding; None for equal weights.
+        mask: False at padding; None without padding.
+        u: Targets. If `weight` is None, the result is the mask in the dtype of `u`.
+    """
+    if mask is None:
+        return weight
+    return mask.to(u.dtype) if weight is None else weight * mask
+
+
+_POOL_BYTES = 2**28  # size of the samples whose examples are shuffled together
+
+
+@dataclass(frozen=True)
+class Examples:
+    """The training or evaluation examples of a task.
+
+    In training, samples are read in groups of up to 256 MiB, called pools, and the examples of a
+    pool are shuffled together. An epoch consists of full pools; the remaining samples are not used.
+
+    Args:
+        pairs: The samples from which the examples are made.
+        count: Number of training examples of each sample; 0 for evaluation examples.
+    """
+
+    task: Task
+    pairs: Samples
+    count: int
+
+    def __len__(self) -> int:
+        samples = len(self.pairs)
+        if not self.count:
+            return samples
+        return samples // self._pool_samples * self._pool_samples * self.count
+
+    @cached_property
+    def _pool_samples(self) -> int:
+        """Number of samples in a pool."""
+        samples = len(self.pairs)
+        limit = max(1, _POOL_BYTES // max(1, self.pairs.first().nbytes))
+        return max(1, samples // -(-samples // limit))
+
+    def sample(self, index: int) -> Batch:
+        """The example at an index, as a batch of one."""
+        sample, number = divmod(index, self.count or 1)
+        batch = self.pairs.sample(sample)
+        if not self.count:
+            return self.task.evaluation_example(batch, self.pairs)
+        return self._examples(batch, torch.tensor([number]))
+
+    def in_order(self, batch: int) -> Generator[Batch, None, None]:
+        """All examples once, in order, at most `batch` at a time."""
+        with closing(self.pairs.in_order(-(-batch // (self.count or 1)))) as parts:
+            for samples in parts:
+                if not self.count:
+                    yield from (
+                        self.task.evaluation_example(v, self.pairs) for v in samples.split(batch)
+                    )
+                    continue
+                examples = len(samples) * self.count
+                for first in range(0, examples, batch):
+                    last = min(first + batch, examples)
+                    yield self._examples(samples, torch.arange(first, last))
+
+    def _examples(self, samples: Batch, numbers: Tensor) -> Batch:
+        """Training examples of a batch of samples.
+
+        Args:
+            numbers: Indices of the examples; example k of sample i has the index i * count + k.
+        """
+        rows = (numbers // self.count).to(samples.a.device)
+        return self.task.example(samples[rows], numbers % self.count, self.pairs)
+
+    def batches(
+        self, seed: int, epoch: int, batch: int, first: int = 0, rank: int = 0, ranks: int = 1
+    ) -> Generator[Batch, None, None]:
+        """Batches of an epoch in random order; see `Samples.batches`."""
+        batches_per_rank = len(self) // ranks // batch
+        pool_size = self._pool_samples * self.count
+        position, stop = first * ranks * batch, batches_per_rank * ranks * batch  # of examples
+        pool = position // pool_size
+        partial: Batch | None = None  # fewer examples than a batch, from the pool before
+        with closing(self.pairs.batches(seed, epoch, self._pool_samples, pool)) as pools:
+            for samples in pools if position < stop else ():
+                order = torch.randperm(pool_size, generator=generator(seed, 4, epoch, pool))
+                start = position - pool * pool_size
+                pool += 1
+                while start < pool_size and position < stop:
+                    missing = batch - (len(partial) if partial is not None else 0)
+                    chosen = order[start : start + missing]
+                    start, position = start + len(chosen), position + len(chosen)
+                    examples = self._examples(samples, chosen)
+                    partial = examples if partial is None else partial.joined(examples)
+                    if len(partial) == batch:
+                        if (position // batch - 1) % ranks == rank:
+                            yield partial
+                        partial = None
+                if position >= stop:
+                    return
+
+
+# Draws of samples from candidates with known probabilities.
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """Samples that were drawn from candidates.
+
+    Args:
+        numbers: Numbers of the samples, in the order of their use.
+        probabilities: Probability π of each sample that it is drawn. If n of M candidates are
+            drawn, means over the drawn samples with the weights n/(M π) are unbiased estimates of
+            means over all candidates.
+    """
+
+    numbers: Int[Tensor, " n"]
+    probabilities: Float[Tensor, " n"]
+
+
+def inclusion(
+    scores: Float[Tensor, " candidates"], count: int, uniform: float
+) -> Float[Tensor, " candidates"]:
+    """Probabilities π = n (λ/M + (1 - λ) s/Σs) that candidates are drawn, at most 1.
+
+    The sum of the probabilities is n. If some would exceed 1, these are 1, and the others are
+    larger by a common factor.
+
+    Args:
+        scores: Scores s >= 0 of the M candidates, in float64. Equal if all are 0.
+        count: Number n of samples to draw.
+        uniform: Share λ > 0 of the probability that all candidates have in common.
+
+    >>> inclusion(torch.tensor([1.0, 1.0, 2.0, 12.0]), 2, 0.5)
+    tensor([0.3125, 0.3125, 0.3750, 1.0000])
+    """
+    total = scores.sum()
+    shares = scores / total if total > 0 else torch.full_like(scores, 1 / len(scores))
+    shares = uniform / len(scores) + (1 - uniform) * shares
+    certain = torch.zeros(len(scores), dtype=torch.bool)
+    while True:
+        rest = (count - certain.sum()) * shares / shares[~certain].sum()
+        if not bool((excess := ~certain & (rest > 1)).any()):
+            return rest.where(~certain, 1.0)
+        certain |= excess
+
+
+def systematic(
+    probabilities: Float[Tensor, " candidates"], random: torch.Generator
+) -> Int[Tensor, " n"]:
+    """Indices of candidates, each drawn with its inclusion probability, in random order.
+
+    No candidate is drawn twice. The sum of the probabilities is the number of drawn candidates.
+
+    References: W. G. Madow, On the theory of systematic sampling II, 1949.
+    """
+    count = round(float(probabilities.sum()))
+    order = torch.randperm(len(probabilities), generator=random)
+    ends = probabilities[order].double().cumsum(0)
+    ends *= count / ends[-1]
+    start = torch.rand((), generator=random, dtype=torch.float64)
+    rows = order[torch.searchsorted(ends, start + torch.arange(count), right=True)]
+    return rows[torch.randperm(count, generator=random)]
+
+
+# PyTorch DataLoaders over the epochs of samples.
+
+
+class Epochs(IterableDataset[Batch]):
+    """A dataset of batches; each iteration yields the batches of the next epoch."""
+
+    def __init__(self, samples: Samples, batch: int, shuffle: bool, seed: int) -> None:
+        self.samples, self.batch, self.shuffle, self.seed = samples, batch, shuffle, seed
+        self.epoch = 0
+
+    def __len__(self) -> int:
+        count = len(self.samples)
+        return count // self.batch if self.shuffle else -(-count // self.batch)
+
+    def __iter__(self) -> Iterator[Batch]:
+        epoch, self.epoch = self.epoch, self.epoch + 1
+        samples = self.samples
+        batches = (
+            samples.batches(self.seed, epoch, self.batch)
+            if self.shuffle
+            else samples.in_order(self.batch)
+        )
+        with closing(batches):
+            yield from batches
+
+
+def loader(samples: Samples, batch: int, shuffle: bool, seed: int) -> DataLoader[Batch]:
+    """A DataLoader over `Epochs`. Threads of this process read the files."""
+    return DataLoader(Epochs(samples, batch, shuffle, seed), batch_size=None)
+
+
+# Training at several resolutions of a box, with one resolution in each batch.
+
+
+def containing(domain: Domain, resolutions: Sequence[int], where: str) -> int:
+    """The smallest resolution whose points contain those of all `resolutions`.
+
+    Args:
+        where: URL of the store, for messages.
+
+    Raises:
+        DataError: If the domain is not a box, or a resolution does not fit it.
+
+    >>> containing(Box.cell(421, 421), [43, 85], "a store"), containing(Box.periodic(8), [2, 4], "")
+    (85, 4)
+    >>> containing(Box.cell(421, 421), [61, 85], "a store")
+    421
+    """
+    if not isinstance(domain, Box):
+        raise DataError(
+            f"several training resolutions need a grid of a box, {where} has a {domain.kind} domain"
+        )
+    stride = gcd(*(strides(domain, n, where)[0] for n in resolutions))
+    return -(-domain.shape[0] // stride)
+
+
+def subsamples(domain: Domain, resolutions: Sequence[int], where: str) -> tuple[Strided, ...]:
+    """The subsample of a domain's points at each resolution. For errors see `containing`."""
+    containing(domain, resolutions, where)
+    return tuple(Strided(strides(domain, n, where)) for n in resolutions)
+
+
+def subsampled(values: Tensor, by: Strided, first: int) -> Tensor:
+    """Values at the points of a subsample. The grid axes begin at the axis `first`."""
+    points = (slice(None, None, r) for r in by.strides)
+    return values[(*[slice(None)] * first, *points)].contiguous()
+
+
+def drawn(by: Sequence[Strided], seed: int, epoch: int, count: int) -> list[Strided]:
+    """The subsample of each of the `count` batches of an epoch.
+
+    The batches are divided equally among the subsamples, in random order. If their number is not
+    divisible, the subsamples take turns from epoch to epoch.
+    """
+    order = torch.randperm(count, generator=generator(seed, 5, epoch))
+    return [by[number] for number in ((order + epoch) % len(by)).tolist()]
+
+
+def mixed(
+    batches: Generator[Batch, None, None], by: Iterable[Strided], with_targets: bool
+) -> Generator[Batch, None, None]:
+    """Subsample each batch.
+
+    Args:
+        by: The subsample of each batch.
+        with_targets: Whether targets have the points of the inputs. Other targets are unchanged.
+    """
+    with closing(batches):
+        for chosen, batch in zip(by, batches, strict=True):
+            u = subsampled(batch.u, chosen, 1) if with_targets else batch.u
+            yield replace(batch, a=subsampled(batch.a, chosen, 1), u=u)
+
+
+# The interface of sample readers, and the reader of samples in memory.
+
+
+CPU = torch.device("cpu")
+Rows = slice | np.ndarray
+
+
+@runtime_checkable
+class Perturbation(Protocol):
+    """A change of the inputs before the operator sees them, or of the targets, such as noise."""
+
+    @property
+    def channels(self) -> int:
+        """Number of channels appended to the inputs, for example 1 if it is the noise level."""
+        ...
+
+    @property
+    def fresh(self) -> bool:
+        """Whether the perturbation is drawn anew in every training epoch."""
+        ...
+
+    def __call__(self, a: np.ndarray, samples: Sequence[int], epoch: int | None, /) -> np.ndarray:
+        """The perturbed values, at the same points.
+
+        Args:
+            a: Inputs or targets, shape (batch, *grid, c).
+            samples: Numbers of the samples in their store.
+            epoch: Training epoch; None outside of training.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reader(ABC):
+    """Reads inputs and targets of samples, and adds noise to the inputs.
+
+    Args:
+        samples: Numbers of the samples in their store, ascending.
+        device: Device of the batches.
+    """
+
+    samples: Int[np.ndarray, " samples"]
+    device: torch.device = CPU
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    @abstractmethod
+    def __str__(self) -> str:
+        """Summary for users: "resident" or "streamed", and how much is shuffled together."""
+
+    @property
+    @abstractmethod
+    def channels(self) -> tuple[int, int]:
+        """Numbers of channels of inputs and of targets."""
+
+    @property
+    def masked(self) -> bool:
+        """Whether some samples have fewer points than others."""
+        return False
+
+    @abstractmethod
+    def to(self, device: torch.device | str) -> Reader:
+        """A reader of the same samples whose batches are on a device."""
+
+    def resident(self) -> Resident:
+        """Read the samples into memory."""
+        all = reduce(Batch.joined, self.in_order(64))
+        return Resident(
+            a=all.a, u=all.u, per_sample=all.per_sample, samples=self.samples, device=self.device
+        )
+
+    @abstractmethod
+    def rows(self, rows: Rows) -> Reader:
+        """A reader of the samples at the indices `rows`."""
+
+    @abstractmethod
+    def with_noise(self, noise: Perturbation) -> Reader:
+        """A reader of the same samples with noise on the inputs."""
+
+    @abstractmethod
+    def with_target_noise(self, noise: Perturbation) -> Reader:
+        """A reader of the same samples with noise on the targets, the same in every epoch."""
+
+    @abstractmethod
+    def batches(
+        self, seed: int, epoch: int, batch: int, first: int = 0, rank: int = 0, ranks: int = 1
+    ) -> Generator[Batch, None, None]:
+        """See `Samples.batches`."""
+
+    @abstractmethod
+    def in_order(self, batch: int) -> Generator[Batch, None, None]:
+        """See `Samples.in_order`."""
+
+    @abstractmethod
+    def sample(self, index: int) -> Batch:
+        """The sample at an index, as a batch of one."""
+
+    def values(self, which: Literal["a", "u"]) -> Tensor | Iterable[Tensor]:
+        """All inputs ("a") or targets ("u"), as one tensor or as an iterable of blocks.
+
+        Later blocks may overwrite the memory of earlier blocks.
+        """
+        return Blocks(partial(values_in, self.in_order, which))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resident(Reader):
+    """Samples in memory, on one device.
+
+    Args:
+        a, u: Inputs and targets of all samples.
+        per_sample: Other tensors that differ by sample; the keys are field names of `Batch`.
+        epoch_inputs: Inputs of each epoch if noise is drawn anew in every epoch; None if all
+            epochs use `a`.
+    """
+
+    a: Float[Tensor, "samples *grid c_in"]
+    u: Float[Tensor, "samples *target_grid c_out"]
+    per_sample: Mapping[str, Tensor] = field(default_factory=dict[str, Tensor])
+    epoch_inputs: EpochInputs | None = None
+
+    def __str__(self) -> str:
+        return "resident"
+
+    @property
+    def all(self) -> Batch:
+        """All samples as one batch."""
+        return Batch(self.a, self.u, **self.per_sample)
+
+    @property
+    def channels(self) -> tuple[int, int]:
+        return self.all.channels
+
+    @property
+    def masked(self) -> bool:
+        return "mask" in self.per_sample
+
+    def to(self, device: torch.device | str) -> Resident:
+        return self._of(self.all.to(device), device=torch.device(device))
+
+    def resident(self) -> Resident:
+        return self
+
+    def rows(self, rows: Rows) -> Resident:
+        indices = rows if isinstance(rows, slice) else torch.from_numpy(rows)
+        fresh = self.epoch_inputs and self.epoch_inputs.rows(rows)
+        return self._of(self.all[indices], samples=self.samples[rows], epoch_inputs=fresh)
+
+    def _of(self, all: Batch, **changes: object) -> Resident:
+        return replace(self, a=all.a, u=all.u, per_sample=all.per_sample, **changes)  # pyright: ignore[reportArgumentType]
+
+    def with_noise(self, noise: Perturbation) -> Resident:
+        epoch_inputs = EpochInputs(noise, self.a.cpu(), self.samples.tolist())
+        # normalisers and evaluation use the noise for epoch None, not that of a training epoch
+        a = epoch_inputs.of(None).to(self.device)
+        return replace(self, a=a, epoch_inputs=epoch_inputs if noise.fresh else None)
+
+    def with_target_noise(self, noise: Perturbation) -> Resident:
+        noisy = noise(self.u.cpu().numpy(), self.samples.tolist(), None)
+        return replace(self, u=torch.from_numpy(noisy).to(self.device))
+
+    def batches(
+        self, seed: int, epoch: int, batch: int, first: int = 0, rank: int = 0, ranks: int = 1
+    ) -> Generator[Batch, None, None]:
+        order = torch.randperm(len(self), generator=generator(seed, 0, epoch)).to(self.device)
+        all = self.all
+        if self.epoch_inputs is not None:
+            all = replace(all, a=self.epoch_inputs(epoch, self.device))
+        for k in range(first, len(self) // ranks // batch):
+            start = (k * ranks + rank) * batch
+            yield all[order[start : start + batch]]
+
+    def in_order(self, batch: int) -> Generator[Batch, None, None]:
+        yield from self.all.split(batch)
+
+    def sample(self, index: int) -> Batch:
+        return self.all[index : index + 1]
+
+    def values(self, which: Literal["a", "u"]) -> Tensor:
+        return getattr(self, which)
+
+
+class EpochInputs:
+    """Inputs of each training epoch, with noise that is drawn anew in every epoch.
+
+    For training on a GPU, a thread prepares the inputs of the next epoch in advance.
+
+    Args:
+        clean: Inputs without noise, shape (samples, *grid, c).
+        samples: Numbers of the samples in their store.
+    """
+
+    def __init__(self, noise: Perturbation, clean: Tensor, samples: Sequence[int]) -> None:
+        self.noise, self.clean, self.samples = noise, clean, samples
+        self._thread: ThreadPoolExecutor | None = None
+        self._next: tuple[int, Future[Tensor]] | None = None
+
+    def rows(self, rows: Rows) -> EpochInputs:
+        """The inputs of the samples at the indices `rows`."""
+        samples = np.asarray(self.samples)[rows].tolist()
+        return EpochInputs(self.noise, self.clean[rows], samples)
+
+    def of(self, epoch: int | None) -> Tensor:
+        """The noisy inputs of a training epoch; if `epoch` is None, the inputs for evaluation."""
+        return torch.from_numpy(self.noise(self.clean.numpy(), self.samples, epoch))
+
+    def __call__(self, epoch: int, device: torch.device) -> Tensor:
+        if device.type == "cpu":  # the processor is busy with training
+            return self.of(epoch)
+        prepared, self._next = self._next, None
+        ready = prepared is not None and prepared[0] == epoch
+        inputs = prepared[1].result() if prepared is not None and ready else self.of(epoch)
+        self._thread = self._thread or ThreadPoolExecutor(1, thread_name_prefix="inputs")
+        self._next = epoch + 1, self._thread.submit(self.of, epoch + 1)
+        return inputs.to(device)
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Inputs or targets of all samples, in blocks; each iteration reads the blocks again.
+
+    Block k + 2 may overwrite the memory of block k.
+    """
+
+    read: Callable[[], Iterator[Tensor]]
+
+    def __iter__(self) -> Iterator[Float[Tensor, "block *grid c"]]:
+        return self.read()
+
+
+def values_in(
+    parts: Callable[[int], Generator[Batch, None, None]], which: str, block: int = 64
+) -> Iterator[Tensor]:
+    """Inputs or targets of all samples in order, in blocks of `block` samples.
+
+    Args:
+        parts: Function that yields all samples in batches of a given size, such as
+            `Reader.in_order`.
+        which: "a" for inputs, "u" for targets.
+    """
+    with closing(parts(block)) as batches:
+        for batch in batches:
+            yield getattr(batch, which)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -394,3 +1036,210 @@ def quadrature(domain: Domain) -> Float[Tensor, " *grid"] | None:
     if np.ptp(weights) <= 1e-6 * weights.max():
         return None
     return torch.from_numpy((weights / weights.mean()).astype(np.float32))
+
+
+# Base class of learning tasks, and the task without time steps; see also `trajectories`.
+
+
+Apply = Callable[[Tensor], Tensor]  # the operator, input -> output
+
+
+class TaskError(DataError):
+    """The data do not fit the task. The message is one line."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task(ABC):
+    """A learning task: how samples become examples, and how the operator makes predictions.
+
+    A sample gives one evaluation example. In training it may give several examples, such as one for
+    each window of a trajectory. `predict` may apply the operator repeatedly.
+
+    Args:
+        parameters: Whether the parameters of a sample are appended to the inputs, as channels that
+            are constant over the domain.
+    """
+
+    parameters: bool = False
+
+    kind = ""
+
+    channels_after_parameters = 0
+    """Number of input channels after the parameters."""
+
+    @abstractmethod
+    def count(self, pairs: Samples) -> int:
+        """Number of training examples from each sample."""
+
+    @abstractmethod
+    def channels(self, pairs: Samples) -> tuple[int, int]:
+        """Numbers of channels of the operator's inputs and outputs."""
+
+    @abstractmethod
+    def example(self, batch: Batch, number: Int[Tensor, " batch"], pairs: Samples) -> Batch:
+        """Training examples, one for each sample of a batch.
+
+        Args:
+            number: Index of the example among those of its sample.
+        """
+
+    def evaluation_example(self, batch: Batch, pairs: Samples) -> Batch:
+        """Evaluation examples, one for each sample of a batch."""
+        return self.example(batch, torch.zeros(len(batch), dtype=torch.long), pairs)
+
+    def outputs(self, pairs: Samples) -> slice:
+        """Slice of the target channels of samples that evaluation examples have as targets."""
+        return slice(None)
+
+    def inputs(self, pairs: Samples) -> tuple[Channel, ...]:
+        """Descriptions of the first input channels of evaluation examples.
+
+        Later channels, such as parameters and times, have no description.
+        """
+        return pairs.input_channels
+
+    def predict(
+        self, apply: Apply, a: Tensor, steps: int, truth: Tensor | None = None
+    ) -> Float[Tensor, "batch *grid channels"]:
+        """Predictions of all steps, concatenated as channels.
+
+        Args:
+            apply: The operator, input -> output.
+            a: Inputs of the examples.
+            steps: Number of applications of the operator.
+            truth: True targets. If given, the inputs of each later step contain true targets
+                instead of predictions (teacher forcing).
+        """
+        return apply(a)
+
+    def noisy_inputs(self, a: Tensor, channels: int, mask: Tensor | None = None) -> Tensor:
+        """Inputs of a training step after adding the noise of the task.
+
+        Args:
+            channels: Number of channels of the operator's outputs.
+            mask: False at padding; None without padding.
+        """
+        return a
+
+    def persistence(self, a: Tensor, channels: int, steps: int) -> Tensor | None:
+        """The persistence forecast: the last state of the inputs, repeated at all steps.
+
+        Args:
+            channels: Number of channels of one state.
+
+        Returns:
+            Tensor of shape (batch, *grid, steps * channels); None if the inputs are not states.
+        """
+        return torch.cat([a] * steps, dim=-1) if a.shape[-1] == channels else None
+
+    @property
+    def single_step(self) -> Task:
+        """The same task, but a training step applies the operator only once."""
+        return self
+
+    @property
+    def for_selection(self) -> Task:
+        """The same task, restricted to the times of training. Its scores select the best epoch."""
+        return self
+
+    def check(self, frames: int, where: str) -> None:
+        """Raise TaskError if trajectories have too few frames for the task."""
+        assert frames >= 0  # a map needs none
+
+    def description(self) -> dict[str, Any]:
+        """Kind and settings of the task, as stored in checkpoints."""
+        return {"kind": self.kind, **vars(self)}
+
+    def training(self, pairs: Samples) -> Samples:
+        """Training examples, derived from the samples."""
+        return self._of(pairs, self.count(pairs))
+
+    def evaluation(self, pairs: Samples) -> Samples:
+        """Evaluation examples, derived from the samples."""
+        self.count(pairs)  # raises if the task does not fit
+        examples = replace(
+            self._of(pairs, 0),
+            input_channels=self.inputs(pairs),
+            target_channels=pairs.target_channels[self.outputs(pairs)],
+        )
+        return examples.resident() if isinstance(pairs.reader, Resident) else examples
+
+    def _of(self, pairs: Samples, count: int) -> Samples:
+        """Examples, derived from the samples.
+
+        Args:
+            count: Number of training examples from each sample; 0 for evaluation examples.
+        """
+        changes = {
+            "examples": Examples(self, pairs, count),
+            "operator_channels": self.channels(pairs),
+        }
+        return replace(pairs, input_channels=(), target_channels=(), **changes)
+
+    def _with_parameters(self, batch: Batch, *functions: Tensor) -> Tensor:
+        """Concatenate functions as channels; append the parameters if the task uses them."""
+        values = list(functions)
+        if self.parameters:
+            if batch.parameters is None:
+                raise TaskError("the samples have no parameters")
+            grid = functions[0].shape[1:-1]
+            parameters = batch.parameters[(slice(None), *[None] * len(grid))]
+            values.append(parameters.expand(-1, *grid, -1))
+        return values[0] if len(values) == 1 else torch.cat(values, dim=-1)
+
+    def _parameter_count(self, pairs: Samples) -> int:
+        """Number of input channels that are parameters of a sample."""
+        if not self.parameters:
+            return 0
+        parameters = pairs.first().parameters
+        if parameters is None:
+            raise TaskError(f"{pairs.source.get('url')}: the samples have no parameters")
+        return parameters.shape[-1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Map(Task):
+    """The task that maps inputs to targets, all channels in one application of the operator."""
+
+    kind = "map"
+
+    def training(self, pairs: Samples) -> Samples:
+        return super().training(pairs) if self.parameters else pairs
+
+    def evaluation(self, pairs: Samples) -> Samples:
+        return super().evaluation(pairs) if self.parameters else pairs
+
+    def count(self, pairs: Samples) -> int:
+        return 1
+
+    def channels(self, pairs: Samples) -> tuple[int, int]:
+        inputs, outputs = pairs.channels
+        return inputs + self._parameter_count(pairs), outputs
+
+    def example(self, batch: Batch, number: Tensor, pairs: Samples) -> Batch:
+        return replace(batch, a=self._with_parameters(batch, batch.a))
+
+
+def times_of(pairs: Samples) -> tuple[float, ...]:
+    """The times of the targets, ascending.
+
+    Raises:
+        TaskError: If the targets have no times or consist of several variables.
+    """
+    distinct = tuple(dict.fromkeys(channel.time for channel in pairs.target_channels))
+    times = tuple(t for t in distinct if t is not None)
+    if not times or len(times) != len(distinct):
+        raise TaskError(
+            f"{pairs.source.get('url')}: {pairs.source.get('target')} has no times, which the task "
+            "needs"
+        )
+    components = len(pairs.target_channels) // len(times)
+    if any(
+        channel.time != times[index // components]
+        for index, channel in enumerate(pairs.target_channels)
+    ):
+        raise TaskError(
+            f"{pairs.source.get('url')}: the task needs targets of one variable, got "
+            f"{', '.join(dict.fromkeys(c.variable for c in pairs.target_channels))}"
+        )
+    return times

@@ -10,9 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from operators.data.batch import Batch, Channel
-from operators.data.samples import Samples
-from operators.data.task import Apply, Map, Task, TaskError, times_of
+from operators.data.samples import Apply, Batch, Channel, Map, Samples, Task, TaskError, times_of
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from operators.data import Batch, Resident, Samples
-from operators.data.drawing import Drawn
+from operators.data.samples import Drawn
 from operators.norms import mean_defined, undefined
 from operators.plugins import digests_of
 from operators.seeds import stream_seed

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from operators.data import Batch, Rollout
-from operators.data.batch import weights
+from operators.data.samples import weights
 from operators.training.memory import is_out_of_memory
 from operators.training.ranks import ALONE, Ranks
 from operators.training.recording import Recorded, Watch

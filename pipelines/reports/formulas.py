@@ -5,7 +5,7 @@ import unicodedata
 from collections.abc import Sequence
 
 from operators.data import AtTime, Block, Rollout, Task, TrajectoryTask
-from operators.data.variables import names_of
+from operators.data.opening import names_of
 from pdegen.equations.base import Named
 from pdegen.equations.base import number as latex_number
 from pdegen.recipe import Recipe

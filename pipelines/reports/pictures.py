@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from operators.data import Channel, Samples
-from operators.data.variables import names_of
+from operators.data.opening import names_of
 from pdegen.domains import NAMES, Box
 from pdegen.schema import SchemaError
 from pdegen.store.reading import Store, StoreError, open_sealed

@@ -5,7 +5,7 @@ from statistics import mean, median
 
 import numpy as np
 
-from operators.data.variables import names_of
+from operators.data.opening import names_of
 from operators.norms import defined, over_defined, remarks
 from pdegen.domains import Domain
 from pipelines.reports import charts

@@ -12,8 +12,8 @@ import psutil
 import torch
 
 from operators.data import DataError, Reader, Samples, Streamed, Task, open_pairs
-from operators.data.errors import ResolutionError
-from operators.data.mixed import containing
+from operators.data.resolution import ResolutionError
+from operators.data.samples import containing
 from pdegen.recipe import load_recipe, recipe_names
 from pdegen.sampling.noise import Levels, pointwise_std
 from pdegen.schema import SchemaError

@@ -14,7 +14,7 @@ import torch
 from pydantic import BaseModel, Field, ValidationError
 
 from operators.data import Samples
-from operators.data.variables import names_of
+from operators.data.opening import names_of
 from operators.registry import build_operator
 from operators.training.checkpoint import load_checkpoint
 from operators.training.evaluate import errors_of, predictions

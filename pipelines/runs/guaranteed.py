@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 
 from operators.data import Samples
-from operators.data.variables import names_of
+from operators.data.opening import names_of
 from pdegen.equations.base import Guarantee, Problem, SampleError
 from pdegen.numerics.device import SolveError, samples_at_once
 from pdegen.recipe import Recipe

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from operators.data.variables import names_of
+from operators.data.opening import names_of
 from pdegen.sampling.noise import Levels, hashed
 from pdegen.schema import SchemaError
 from pipelines.config.registry import InputNoise

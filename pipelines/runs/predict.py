@@ -22,7 +22,7 @@ from zarr.errors import ZarrUserWarning
 from operators.api import by_axes, load_model, positions
 from operators.base import Operator
 from operators.data import Batch, Channel
-from operators.data.variables import names_of
+from operators.data.opening import names_of
 from operators.training.checkpoint import CheckpointError, Grids, checkpoint_file
 from operators.training.evaluate import errors
 from pdegen.domains import GRIDS, Box, Domain

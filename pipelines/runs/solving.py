@@ -17,8 +17,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from operators.data import Batch, Perturbation, Reader, Subsample
-from operators.data.reading import Blocks, Rows, values_in
 from operators.data.resolution import Reduction, Values
+from operators.data.samples import Blocks, Rows, values_in
 from pdegen.equations.base import Problem
 from pdegen.numerics.device import one_thread
 from pdegen.recipe import Recipe

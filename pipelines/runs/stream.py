@@ -19,9 +19,8 @@ import numpy as np
 import torch
 
 from operators.data import Map, Samples, Subsample
-from operators.data.mixed import containing
-from operators.data.samples import quadrature
-from operators.data.variables import names_of
+from operators.data.opening import names_of
+from operators.data.samples import containing, quadrature
 from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError
 from pdegen.store.format import ParameterLaw

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from operators.data import Samples
-from operators.data.drawing import Drawn, inclusion, systematic
+from operators.data.samples import Drawn, inclusion, systematic
 from operators.seeds import generator
 from operators.training.evaluate import scores
 from operators.transforms import Predictor

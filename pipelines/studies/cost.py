@@ -16,8 +16,8 @@ from torch.distributed._tools.mem_tracker import MemTracker
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
 from operators.data import Batch, Samples
+from operators.data.opening import names_of
 from operators.data.samples import quadrature
-from operators.data.variables import names_of
 from operators.nn import fused, spectral  # noqa: F401 - they register operations
 from operators.training.memory import keep_memory, return_memory
 from operators.training.soap import SOAP

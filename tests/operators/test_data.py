@@ -7,7 +7,7 @@ import xarray as xr
 import zarr
 
 from operators.data import DataError, allowed_resolutions, averaging_weights, read_pairs
-from operators.data.variables import StoredVariable
+from operators.data.opening import StoredVariable
 from pdegen.domains import CellGrid, NodalGrid
 from pdegen.generation.generate import generate
 from pdegen.recipe import load_recipe

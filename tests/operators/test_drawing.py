@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from operators.data.drawing import inclusion, systematic
+from operators.data.samples import inclusion, systematic
 
 DRAWS = 4000
 

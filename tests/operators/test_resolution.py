@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from operators.data.errors import DataError, ResolutionError
 from operators.data.resolution import (
     Averaged,
+    DataError,
+    ResolutionError,
     Strided,
     Subsample,
     allowed_resolutions,

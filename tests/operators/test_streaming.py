@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from operators.data import DataError, open_pairs, read_pairs
-from operators.data.variables import StoredVariable
+from operators.data.opening import StoredVariable
 from operators.transforms import Normalizer
 from pdegen.domains import CellGrid
 from pdegen.store import reading

@@ -8,7 +8,7 @@ import torch
 
 from operators.base import Operator
 from operators.data import AtTime, Block, Channel, Map, Rollout, Samples, TaskError
-from operators.data import batch as batch_module
+from operators.data import samples as batch_module
 from operators.norms import RelativeL2, relative_l2
 from operators.training.checkpoint import check_fit, load_checkpoint
 from operators.training.evaluate import errors, predictions, scores

@@ -12,7 +12,7 @@ import torch
 from scipy.spatial import Delaunay
 
 from operators.data import DataError, Samples
-from operators.data.variables import StoredVariable
+from operators.data.opening import StoredVariable
 from operators.norms import relative_l2
 from operators.training.step import AS_WRITTEN
 from operators.transforms import Predictor

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from operators.data.drawing import inclusion
+from operators.data.samples import inclusion
 from operators.registry import build_operator
 from operators.training import fit as training
 from operators.training.checkpoint import load_checkpoint, load_state
