@@ -43,9 +43,18 @@ from operators.models.u_fno import UFNO
 from operators.models.unet import PlainUNet
 from operators.models.upt import UPT
 from operators.models.xd import XD
-from operators.nn.attention import EFFICIENT, FOURIER, GALERKIN, LINEAR, SOFTMAX, AttentionKind
-from operators.nn.features import FAVOR, RFA
-from operators.nn.nystrom import NYSTROM, through
+from operators.nn.attention import (
+    EFFICIENT,
+    FAVOR,
+    FOURIER,
+    GALERKIN,
+    LINEAR,
+    NYSTROM,
+    RFA,
+    SOFTMAX,
+    AttentionKind,
+    through,
+)
 from operators.plugins import Registry
 
 Words = Mapping[str, Mapping[str, object]]

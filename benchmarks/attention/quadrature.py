@@ -31,7 +31,7 @@ from matplotlib.figure import Figure
 from scipy.stats import qmc
 
 from benchmarks.attention.inf_sup import rate
-from operators.nn.position import PositionAverage, SquaredDistance
+from operators.nn.tokens import PositionAverage, SquaredDistance
 from pipelines.reports.document import Table
 from pipelines.reports.study_charts import curves
 

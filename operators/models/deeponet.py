@@ -29,7 +29,7 @@ from operators.base import (
     at_least,
     check_input,
 )
-from operators.nn.sensors import (
+from operators.nn.neighbours import (
     ACTIVATIONS,
     CHANNELS,
     Activation,

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from operators.base import Function, Preset, at_least
-from operators.nn.grids import GridOperator, for_each_axis
+from operators.nn.resample import GridOperator, for_each_axis
 from operators.nn.spectral import complex_products, transformed
 from operators.nn.tokens import Coordinates
 

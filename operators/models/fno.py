@@ -11,9 +11,9 @@ from typing import ClassVar, Literal
 from torch import nn
 
 from operators.base import Preset, at_least
-from operators.nn.fourier import ACTIVATIONS, FourierLayer
-from operators.nn.grids import GridOperator, for_each_axis
 from operators.nn.pointwise import mlp
+from operators.nn.resample import GridOperator, for_each_axis
+from operators.nn.spectral import ACTIVATIONS, FourierLayer
 from operators.nn.tokens import Coordinates
 
 SQUARE = {"modes": 12, "width": 32}

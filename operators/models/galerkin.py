@@ -72,8 +72,8 @@ class GalerkinTransformer(Operator):
         depth: Number of attention layers.
         heads: Number of heads; must divide the width.
         attention: The attention map: GALERKIN, FOURIER, SOFTMAX, LINEAR or EFFICIENT of
-            `operators.nn.attention`, RFA or FAVOR of `operators.nn.features`, NYSTROM of
-            `operators.nn.nystrom`. None: the layers have MLPs only, to measure what attention
+            `operators.nn.attention`, RFA or FAVOR of `operators.nn.attention`, NYSTROM of
+            `operators.nn.attention`. None: the layers have MLPs only, to measure what attention
             contributes.
         normalization: "head", as in the paper: two of Q, K and V are normalised in each head, over
             the features at each point. "instance": the same two are normalised over the points,

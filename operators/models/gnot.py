@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from operators.base import Preset, at_least
-from operators.nn.fused import inner
+from operators.nn.encoder import inner
 from operators.nn.pointwise import ResidualMLP
 from operators.nn.tokens import (
     Positions,

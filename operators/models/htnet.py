@@ -17,9 +17,8 @@ from torch import Tensor, nn
 from operators.base import MESHES, Function, Mask, Points, Preset, Targets, at_least, check_input
 from operators.nn.pointwise import Convolution, mlp, start_truncated
 from operators.nn.resample import joined, stretched, windows
-from operators.nn.slices import Block
 from operators.nn.spectral import SpectralConv1d, SpectralConv2d
-from operators.nn.tokens import Coordinates, PointOperator, Positions, check_heads
+from operators.nn.tokens import Block, Coordinates, PointOperator, Positions, check_heads
 
 _PADDED = {"padding_points": 5}
 _OURS = "ours: the settings of Darcy without stride"

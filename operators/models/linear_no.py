@@ -11,9 +11,20 @@ from torch import nn
 
 from operators.base import Function, Preset, at_least
 from operators.nn.attention import over_points
-from operators.nn.fused import inner, slice_sums
-from operators.nn.slices import Padding, Projection, SliceOperator, means, projected
-from operators.nn.tokens import Coordinates, Positions, Real, check_heads, merged, split
+from operators.nn.encoder import inner, slice_sums
+from operators.nn.tokens import (
+    Coordinates,
+    Padding,
+    Positions,
+    Projection,
+    Real,
+    SliceOperator,
+    check_heads,
+    means,
+    merged,
+    projected,
+    split,
+)
 
 _OURS = "sizes of Transolver; no code was found, and no count is known"
 _POSITIONS = {"coordinates": "none"}  # on meshes a holds the positions

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from operators.base import MESHES, Function, Mask, Points, Preset, Targets, at_least, check_input
-from operators.nn.nonuniform import Deformation, NonuniformConv, Transform
-from operators.nn.pointwise import mlp
+from operators.nn.pointwise import Norm, PooledUNet, mlp
 from operators.nn.resample import joined, windows
+from operators.nn.spectral import Deformation, NonuniformConv, Transform
 from operators.nn.tokens import (
     Coordinates,
     Positions,
@@ -29,7 +29,6 @@ from operators.nn.tokens import (
     merged,
     split,
 )
-from operators.nn.unet import Norm, PooledUNet
 
 _LIBRARY = "Neural-Solver-Library (db942b72)"
 _MESH = {"coordinates": "none", "width": 32}

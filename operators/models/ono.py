@@ -17,12 +17,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from operators.base import Preset, at_least
-from operators.nn.attention import efficient, galerkin, keep, kernelized, softmax
+from operators.nn.attention import NystromAttention, efficient, galerkin, keep, kernelized, softmax
 from operators.nn.eigenfunctions import Normalized, Orthonormal
-from operators.nn.fused import on_processor
-from operators.nn.nystrom import NystromAttention
+from operators.nn.encoder import efficient_attention_added, normed_mlp, on_processor
 from operators.nn.pointwise import mlp, start_truncated
-from operators.nn.prenorm import efficient_attention_added, normed_mlp
 from operators.nn.tokens import (
     Coordinates,
     Positions,
@@ -261,7 +259,7 @@ class ONO(TokenOperator):
     moving average from that model.
 
     Args:
-        attention: Attention that updates g: "nystrom" (`operators.nn.nystrom.NystromAttention`),
+        attention: Attention that updates g: "nystrom" (`operators.nn.attention.NystromAttention`),
             "linear", "elu", "softmax" or "galerkin" (`StreamAttention`). The text names the linear
             block of Katharopoulos et al., which is "elu"; the released code has "linear".
         landmarks: Landmarks of the Nyström attention.

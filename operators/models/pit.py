@@ -13,23 +13,21 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from operators.base import Preset, at_least
-from operators.nn.farthest import farthest_points
-from operators.nn.grids import for_each_axis
-from operators.nn.position import (
+from operators.nn.neighbours import farthest_points
+from operators.nn.resample import for_each_axis
+from operators.nn.tokens import (
+    Coordinates,
     PositionAttention,
+    Positions,
+    Real,
     SelfAttention,
     SelfPositionAttention,
     SquaredDistance,
-    Values,
-    check_localities,
-)
-from operators.nn.tokens import (
-    Coordinates,
-    Positions,
-    Real,
     TokenOperator,
     TokenPoints,
+    Values,
     check_heads,
+    check_localities,
     mesh,
 )
 
@@ -117,7 +115,7 @@ class PiT(TokenOperator):
             the first and last attentions are blocks with MLP and skip connection, and the output is
             at x only.
         latent_points: "mesh": the latent points are a mesh on [0, 1]^dim. "farthest": `latent` is
-            the number of points that `operators.nn.farthest.farthest_points` chooses. Evaluation
+            the number of points that `operators.nn.neighbours.farthest_points` chooses. Evaluation
             refuses samples with fewer points. Training does not count the points of a padded
             sample, and chooses some of them repeatedly if they are too few.
         attention: "position", or one of three variants that the paper compares. "self-position"
@@ -136,7 +134,7 @@ class PiT(TokenOperator):
             points.
 
     The code of 2024 has λ = r² for the shock tube and elasticity, and λ = tan r for airfoils. Here
-    λ is always the same function of r (see `operators.nn.position`). The PyTorch version of 2025 is
+    λ is always the same function of r (see `operators.nn.tokens`). The PyTorch version of 2025 is
     another network, `operators.models.pit_2025.PiT2025`.
     """
 

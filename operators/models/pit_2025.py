@@ -14,10 +14,18 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from operators.base import Function, Mask, Points, Preset, Targets, at_least, check_input
-from operators.nn.grids import for_each_axis
 from operators.nn.pointwise import InstanceNorm, mlp
-from operators.nn.position import PositionAverage, SquaredDistance, check_localities
-from operators.nn.tokens import Coordinates, PointOperator, Positions, flattened, mesh
+from operators.nn.resample import for_each_axis
+from operators.nn.tokens import (
+    Coordinates,
+    PointOperator,
+    PositionAverage,
+    Positions,
+    SquaredDistance,
+    check_localities,
+    flattened,
+    mesh,
+)
 
 _CODE = "released code of 2025 (05d1c2d), train_{}.py"
 _OURS = "not published: {}"

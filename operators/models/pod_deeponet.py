@@ -26,7 +26,7 @@ from operators.base import (
     at_least,
     check_input,
 )
-from operators.nn.sensors import (
+from operators.nn.neighbours import (
     CHANNELS,
     Activation,
     Branch,

@@ -24,7 +24,7 @@ from operators.base import (
     at_least,
     check_input,
 )
-from operators.nn.fused import widened
+from operators.nn.encoder import widened
 from operators.nn.pointwise import mlp
 from operators.nn.resample import joined, resized, windows
 from operators.nn.tokens import check_heads, merged, split

@@ -13,9 +13,8 @@ from torch import nn
 
 from operators.base import MESHES, Function, Preset
 from operators.nn.attention import EFFICIENT, GALERKIN, SOFTMAX
-from operators.nn.encoder import Attention
+from operators.nn.encoder import Attention, normed_mlp
 from operators.nn.pointwise import Dropout
-from operators.nn.prenorm import normed_mlp
 from operators.nn.spectral import SpectralConv1d, SpectralConv2d
 from operators.nn.tokens import (
     Coordinates,

@@ -12,9 +12,20 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from operators.base import Function, Preset, at_least
-from operators.nn.fused import slice_sums
-from operators.nn.slices import Padding, Projection, SliceOperator, means, projected
-from operators.nn.tokens import Coordinates, Positions, Real, check_heads, merged, split
+from operators.nn.encoder import slice_sums
+from operators.nn.tokens import (
+    Coordinates,
+    Padding,
+    Positions,
+    Projection,
+    Real,
+    SliceOperator,
+    check_heads,
+    means,
+    merged,
+    projected,
+    split,
+)
 
 _LIBRARY = "Neural-Solver-Library"
 _POSITIONS = {"coordinates": "none"}

@@ -12,8 +12,16 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from operators.base import Function, Preset, at_least
-from operators.nn.slices import SliceOperator, means
-from operators.nn.tokens import Coordinates, Positions, Real, check_heads, merged, split
+from operators.nn.tokens import (
+    Coordinates,
+    Positions,
+    Real,
+    SliceOperator,
+    check_heads,
+    means,
+    merged,
+    split,
+)
 
 _OURS = "sizes of Transolver; those of this dataset are not released"
 _POSITIONS = {"coordinates": "none"}  # on meshes a holds the positions

@@ -12,11 +12,10 @@ from typing import ClassVar, Literal
 from torch import nn
 
 from operators.base import Function, Preset, at_least
-from operators.nn.fourier import ACTIVATIONS, FourierLayer
-from operators.nn.grids import GridOperator
-from operators.nn.pointwise import mlp
+from operators.nn.pointwise import Norm, PooledUNet, StridedUNet, UNet, mlp
+from operators.nn.resample import GridOperator
+from operators.nn.spectral import ACTIVATIONS, FourierLayer
 from operators.nn.tokens import Coordinates
-from operators.nn.unet import Norm, PooledUNet, StridedUNet, UNet
 
 U_NETS: Mapping[str, type[UNet]] = {"strided": StridedUNet, "pooled": PooledUNet}
 

@@ -8,10 +8,9 @@ from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 from operators.base import Preset, at_least
-from operators.nn.grids import GridOperator
-from operators.nn.pointwise import mlp
+from operators.nn.pointwise import Norm, PooledUNet, mlp
+from operators.nn.resample import GridOperator
 from operators.nn.tokens import Coordinates
-from operators.nn.unet import Norm, PooledUNet
 
 _CODE = "Neural-Solver-Library, script of"
 _IN_TIME = {"normalization": "instance"}

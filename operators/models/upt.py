@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from operators.base import Preset, at_least
 from operators.nn.neighbours import gather, within_box
 from operators.nn.pointwise import mlp
-from operators.nn.position import ENTRIES
 from operators.nn.tokens import (
+    ENTRIES,
     CrossAttention,
     Positions,
     Real,

@@ -14,7 +14,7 @@ from jaxtyping import Complex
 from torch import Tensor, nn
 
 from operators.base import MESHES, Function, Preset, at_least
-from operators.nn.fused import on_processor, product
+from operators.nn.encoder import on_processor, product
 from operators.nn.pointwise import BatchNorm
 from operators.nn.tokens import Coordinates, FieldOperator, Positions, Real
 

@@ -18,6 +18,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from operators.base import at_least
+from operators.nn.pointwise import Dropout
+from operators.nn.tokens import check_heads, merged
+
 Heads = Float[Tensor, "batch heads n d"]
 Sources = Float[Tensor, "batch heads m d"]
 # False at padding among the sources; or quadrature weights of the sources, 0 at padding
@@ -212,3 +216,252 @@ class PublishedDropout(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return nn.functional.dropout(x, p=0.5, training=True)
+
+
+# Attention by random features φ, whose products φ(q)·φ(k) estimate a kernel κ(q, k).
+
+
+Phases = Float[Tensor, "batch heads n m"]
+
+
+def gaussian_frequencies(d: int, m: int, device: torch.device) -> Float[Tensor, "d m"]:
+    """Matrix whose m columns are independent frequencies ω ~ N(0, I_d)."""
+    return torch.randn(d, m, device=device)
+
+
+def orthogonal_frequencies(d: int, m: int, device: torch.device) -> Float[Tensor, "d m"]:
+    """Matrix of m columns ω ~ N(0, I_d). In each block of d columns, the columns are orthogonal.
+
+    Orthogonal frequencies lower the variance of the estimate.
+
+    Directions come from a QR decomposition, whose signs are not uniform. This does not matter if ω
+    and -ω are used together. Lengths are drawn independently from χ(d).
+    """
+    blocks = torch.linalg.qr(torch.randn(-(-m // d), d, d, device=device)).Q
+    directions = blocks.transpose(0, 1).flatten(1)[:, :m]
+    return directions * torch.randn(d, m, device=device).norm(dim=0)
+
+
+def trigonometric_features(phase: Phases) -> Float[Tensor, "batch heads n two_m"]:
+    """φ(x) = m^(-1/2) (cos ωx, sin ωx), given the phases ωx."""
+    return torch.cat([phase.cos(), phase.sin()], dim=-1) * phase.shape[-1] ** -0.5
+
+
+def log_positive_features(phase: Phases, x: Heads) -> Float[Tensor, "batch heads n two_m"]:
+    """log φ(x) for φ(x) = (2m)^(-1/2) exp(±ωx - |x|²/2), without the constant factor."""
+    return torch.cat([phase, -phase], dim=-1) - x.square().sum(-1, keepdim=True) / 2
+
+
+class RandomFeatureAttention(nn.Module):
+    """Σ_j κ(q_i, k_j) v_j / Σ_j κ(q_i, k_j), with κ estimated by random features of Q and K.
+
+    All heads share the frequencies, which are saved in the state dict. Evaluation uses fixed
+    frequencies; the code published with Cao (2021) draws new frequencies in evaluation too. The
+    softmax kernel is computed from the logarithms of the features, to avoid overflow and division
+    by zero. With log φ(K) = K' and log φ(Q) = Q' the map is
+
+        softmax(Q' + log Σ_j exp K'_j over features) softmax(K' over points)ᵀ V.
+
+    The Gaussian kernel has no such form, because its features can be negative. If κ is small and
+    there are few features, the denominator may be near 0, and the result far from all v_j.
+
+    Args:
+        kernel: "gaussian" (RFA) or "softmax" (FAVOR+).
+        d: Number of features of a head.
+        features: Number of features of φ, two for each frequency. "head" stands for d, as in the
+            published code.
+        redraw: Whether frequencies are drawn anew at every forward pass in training.
+        eps: Lower bound of the absolute mean of the Gaussian kernel, which prevents division by
+            zero.
+    """
+
+    frequencies: Tensor
+
+    def __init__(
+        self,
+        d: int,
+        kernel: Literal["gaussian", "softmax"] = "softmax",
+        features: int | Literal["head"] = "head",
+        redraw: bool = True,
+        eps: float = 1e-6,
+    ) -> None:
+        super().__init__()
+        count = d if features == "head" else features
+        if count < 2:
+            raise ValueError(f"the number of random features must be at least 2, got {count}")
+        self.kernel, self.redraw, self.eps = kernel, redraw, eps
+        self.shape = d, count // 2
+        self.register_buffer("frequencies", self.draw(torch.get_default_device()))
+
+    def draw(self, device: torch.device) -> Float[Tensor, "d m"]:
+        """Draw frequencies: independent for the Gaussian kernel, orthogonal for softmax."""
+        draw = gaussian_frequencies if self.kernel == "gaussian" else orthogonal_frequencies
+        return draw(*self.shape, device)
+
+    def forward(
+        self, q: Heads, k: Sources, v: Sources, drop: Drop = keep, mask: Real = None
+    ) -> Heads:
+        """The estimated attention; `drop` is applied to the matrix φ(K)ᵀV."""
+        w = self.frequencies
+        if self.training and self.redraw:
+            # the product uses the draw, not the buffer, which the next draw overwrites before the
+            # backward pass
+            w = self.draw(w.device).to(w)
+            self.frequencies.copy_(w)
+        q, k = (x * q.shape[-1] ** -0.25 for x in (q, k))
+        if self.kernel == "softmax":
+            log_q, log_k = log_positive_features(q @ w, q), log_positive_features(k @ w, k)
+            log_k = log_k if mask is None else log_k.masked_fill(~mask, -torch.inf)
+            weight = (log_q + log_k.logsumexp(dim=-2, keepdim=True)).softmax(dim=-1)
+            return weight @ drop(log_k.softmax(dim=-2).mT @ v)
+        phi_q, phi_k = trigonometric_features(q @ w), trigonometric_features(k @ w)
+        phi_k, n = real(phi_k, mask)
+        mean_k = phi_k.mean(dim=-2) if mask is None else phi_k.sum(dim=-2) / mask.sum(dim=-2)
+        mean = phi_q @ mean_k[..., None]
+        bound = torch.full_like(mean, self.eps).copysign(mean)
+        mean = torch.where(mean.abs() < self.eps, bound, mean)
+        return phi_q @ drop(phi_k.mT @ v / n) / mean
+
+
+def random_features(
+    kernel: Literal["gaussian", "softmax"],
+    features: int | Literal["head"] = "head",
+    redraw: bool = True,
+) -> AttentionKind:
+    """`AttentionKind` of random features, with coordinates "after" as published (Cao 2021)."""
+    make = partial(RandomFeatureAttention, kernel=kernel, features=features, redraw=redraw)
+    return AttentionKind(make, normalizes_query=True, coordinates="after")
+
+
+RFA = random_features("gaussian")
+FAVOR = random_features("softmax")
+
+
+# Softmax attention through m landmarks, by the Nyström method.
+
+
+Landmarks = Float[Tensor, "batch heads m d"]
+Matrices = Float[Tensor, "batch heads m m"]
+
+
+def pseudo_inverse(a: Matrices, iterations: int = 6) -> Matrices:
+    """Approximate A⁺ by iterating Z <- Z(13 - AZ(15 - AZ(7 - AZ)))/4 (Xiong et al., eq. 11).
+
+    The initial value is Aᵀ/(‖A‖₁ ‖A‖_∞). After a few iterations small singular values are not yet
+    inverted, which regularises the inverse.
+    """
+    # norms of each matrix: the released code takes maxima over batch and heads, which makes a
+    # sample depend on its batch
+    bound = a.abs().sum(-1).amax(-1) * a.abs().sum(-2).amax(-1)
+    z = a.mT / bound[..., None, None]
+    identity = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
+    for _ in range(iterations):
+        az = a @ z
+        z = z @ (13 * identity - az @ (15 * identity - az @ (7 * identity - az))) / 4
+    return z
+
+
+def segment_means(u: Heads, m: int) -> Landmarks:
+    """Means over m <= n segments of consecutive points; lengths of segments differ by at most 1.
+
+    The released code instead prepends zeros until the number of points is a multiple of m. Its
+    means include these zeros.
+    """
+    n = u.shape[-2]
+    segment = torch.arange(n, device=u.device) * m // n
+    member = (segment == torch.arange(m, device=u.device)[:, None]).to(u)
+    return (member / member.sum(-1, keepdim=True)) @ u
+
+
+def through_landmarks(
+    q: Heads,
+    k: Heads,
+    v: Heads,
+    q_m: Landmarks,
+    k_m: Landmarks,
+    iterations: int = 6,
+    drop: Drop = keep,
+) -> Heads:
+    """softmax(QK̃ᵀ/√d) A⁺ softmax(Q̃Kᵀ/√d) V; `drop` is applied to A⁺."""
+    middle = torch.softmax(q_m @ k_m.mT * q.shape[-1] ** -0.5, dim=-1)
+    inverse = drop(pseudo_inverse(middle, iterations))
+    return softmax_attention(q, k_m, inverse @ softmax_attention(q_m, k, v))
+
+
+def nystrom(
+    q: Heads,
+    k: Heads,
+    v: Heads,
+    drop: Drop = keep,
+    mask: Real = None,
+    landmarks: int = 256,
+    iterations: int = 6,
+) -> Heads:
+    """Softmax attention through landmarks; exact if there are at least as many landmarks as points.
+
+    Segments consist of points that are consecutive in memory. Padding is not supported.
+    """
+    assert mask is None
+    if q.shape[-2] <= landmarks:
+        return softmax(q, k, v, drop)
+    q_m, k_m = segment_means(q, landmarks), segment_means(k, landmarks)
+    return through_landmarks(q, k, v, q_m, k_m, iterations, drop)
+
+
+def through(landmarks: int = 256, iterations: int = 6) -> AttentionKind:
+    """The `AttentionKind` of `nystrom`, with Q and K normalised as for softmax attention."""
+    at_least(1, landmarks=landmarks)
+    apply = partial(nystrom, landmarks=landmarks, iterations=iterations)
+    return formula(apply, normalizes_query=True, masks=False)
+
+
+NYSTROM = through()
+
+
+class NystromAttention(nn.Module):
+    """Multi-head `nystrom` of projections of u, plus a convolution of the values.
+
+    The class reproduces lucidrains/nystrom-attention 0.0.14 except for the differences stated at
+    `pseudo_inverse` and `segment_means`. The convolution runs along the points in their order in
+    memory, with one kernel for each head. The kernel covers a fixed number of points at every
+    spacing. An operator with this convolution therefore does not converge as grids are refined.
+
+    Args:
+        landmarks: Number m of landmarks. On m points or fewer this is exact softmax attention.
+        iterations: Number of iterations of the pseudo-inverse.
+        kernel: Number of points of the convolution kernel, odd; 0 for no convolution.
+        dropout: Dropout rate of the output.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        heads: int = 8,
+        landmarks: int = 256,
+        iterations: int = 6,
+        kernel: int = 33,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        check_heads(width, heads)
+        at_least(1, landmarks=landmarks)
+        if kernel and kernel % 2 == 0:
+            raise ValueError(f"kernel must be odd or 0, got {kernel}")
+        self.heads, self.landmarks, self.iterations = heads, landmarks, iterations
+        self.project = nn.Linear(width, 3 * width, bias=False)
+        self.convolution = (
+            nn.Conv2d(heads, heads, (kernel, 1), padding=(kernel // 2, 0), groups=heads, bias=False)
+            if kernel
+            else None
+        )
+        self.out = nn.Linear(width, width)
+        self.drop = Dropout(dropout)
+
+    def forward(
+        self, u: Float[Tensor, "batch n width"], mask: None = None
+    ) -> Float[Tensor, "batch n width"]:
+        q, k, v = self.project(u).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        y = nystrom(q, k, v, landmarks=self.landmarks, iterations=self.iterations)
+        if self.convolution is not None:
+            y = y + self.convolution(v)  # (batch, h, n, d/h)
+        return self.drop(self.out(merged(y)))

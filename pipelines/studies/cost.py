@@ -18,7 +18,9 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, 
 from operators.data import Batch, Samples
 from operators.data.opening import names_of
 from operators.data.samples import quadrature
-from operators.nn import fused, spectral  # noqa: F401 - they register operations
+from operators.nn import (
+    encoder,  # noqa: F401 - they register operations
+)
 from operators.training.memory import keep_memory, return_memory
 from operators.training.soap import SOAP
 from operators.training.step import Acceleration, Step

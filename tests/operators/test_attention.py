@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from operators.nn import affine, encoder
+from operators.nn import encoder
+from operators.nn import encoder as affine
 from operators.nn.attention import (
     EFFICIENT,
     FOURIER,

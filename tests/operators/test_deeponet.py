@@ -8,7 +8,7 @@ from torch import nn
 
 from operators.models import deeponet
 from operators.models.deeponet import DeepONet, ShiftDeepONet, features
-from operators.nn.sensors import at_sensors
+from operators.nn.neighbours import at_sensors
 from tests.operators.drawn import points, shaken
 
 BOTH = [DeepONet, ShiftDeepONet]

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from operators.models.pit import PiT
-from operators.nn.farthest import farthest_points
-from operators.nn.position import SquaredDistance
+from operators.nn.neighbours import farthest_points
+from operators.nn.tokens import SquaredDistance
 from pdegen.schema import SchemaError
 from pipelines.config.models import parse_model
 from tests.operators.drawn import shaken

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from operators.nn.features import (
+from operators.nn.attention import (
     RandomFeatureAttention,
     gaussian_frequencies,
     log_positive_features,

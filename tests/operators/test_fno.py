@@ -10,8 +10,8 @@ from operators.models.fno import FNO
 from operators.models.galerkin2d import GalerkinTransformer2d
 from operators.models.u_fno import UFNO
 from operators.models.unet import PlainUNet
+from operators.nn.pointwise import PooledUNet, StridedUNet
 from operators.nn.resample import interpolated, interpolation
-from operators.nn.unet import PooledUNet, StridedUNet
 from tests.operators.drawn import grid, points, shaken
 from tests.oracles.plain_u_fno import plain_u_net
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from operators.nn import fused
-from operators.nn.fused import inner, moments, parts_of, residual_mlp, slice_sums
+from operators.nn import encoder
+from operators.nn.encoder import inner, moments, parts_of, residual_mlp, slice_sums
 
 
 def gradients(function, *inputs):
@@ -20,7 +20,7 @@ def gradients(function, *inputs):
 
 def compared(function, *inputs, monkeypatch):
     written_out = gradients(function, *inputs)
-    monkeypatch.setattr(fused, "on_processor", lambda u: False)
+    monkeypatch.setattr(encoder, "on_processor", lambda u: False)
     for ours, plain in zip(written_out, gradients(function, *inputs), strict=True):
         torch.testing.assert_close(ours, plain, rtol=1e-12, atol=1e-12)
 
@@ -97,6 +97,6 @@ def test_a_sum_in_parts_is_the_sum(monkeypatch):
         return inner(k, v), inner(z.expand(2, -1, -1), kv)
 
     whole = gradients(inner_of, kv)
-    monkeypatch.setattr(fused, "parts_of", lambda n, u: 3)
+    monkeypatch.setattr(encoder, "parts_of", lambda n, u: 3)
     for ours, plain in zip(gradients(inner_of, kv), whole, strict=True):
         torch.testing.assert_close(ours, plain, rtol=1e-12, atol=1e-12)

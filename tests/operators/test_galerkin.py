@@ -7,8 +7,7 @@ import torch
 
 from operators.models.galerkin import GalerkinTransformer
 from operators.models.galerkin2d import Downscaler, GalerkinTransformer2d, published
-from operators.nn.attention import FOURIER
-from operators.nn.features import FAVOR, RFA
+from operators.nn.attention import FAVOR, FOURIER, RFA
 from operators.nn.resample import interpolated
 from tests.operators.drawn import points, same, shaken
 from tests.oracles import plain_galerkin_lite

@@ -5,7 +5,7 @@ import torch
 
 from operators.models.fno import FNO
 from operators.models.geofno import GeoFNO
-from operators.nn.nonuniform import Deformation
+from operators.nn.spectral import Deformation
 from tests.operators.drawn import grid, mesh, shaken
 from tests.oracles.plain_geofno import plain_deformation, plain_geofno
 

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from operators.nn.nystrom import (
+from operators.nn.attention import (
     NystromAttention,
     nystrom,
     pseudo_inverse,

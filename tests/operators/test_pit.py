@@ -10,8 +10,8 @@ from torch.nn.functional import gelu
 
 from operators.models.pit import PiT, mesh
 from operators.models.pit_2025 import PiT2025
-from operators.nn import position
-from operators.nn.position import (
+from operators.nn import tokens
+from operators.nn.tokens import (
     PositionAttention,
     SelfAttention,
     SelfPositionAttention,
@@ -147,9 +147,9 @@ def test_making_the_matrix_in_parts_changes_nothing(kind, monkeypatch):
     layer, x = shaken(kind(3, 4, 2, 30.0, PLAIN)), cloud(23)
     u = torch.randn(2, 23, 3, dtype=torch.float64)
     whole = layer(u, x, x)
-    monkeypatch.setattr(position, "ENTRIES", 5 * 2 * 23)
+    monkeypatch.setattr(tokens, "ENTRIES", 5 * 2 * 23)
     torch.testing.assert_close(layer(u, x, x), whole)
-    monkeypatch.setattr(position, "ENTRIES", 1)
+    monkeypatch.setattr(tokens, "ENTRIES", 1)
     torch.testing.assert_close(layer(u, x, x), whole)
 
 

@@ -5,9 +5,9 @@ import torch
 from torch import nn
 
 from operators.models.ono import ONO
-from operators.nn import prenorm
+from operators.nn import encoder
 from operators.nn.attention import efficient
-from operators.nn.prenorm import (
+from operators.nn.encoder import (
     efficient_attention_added,
     linear_added,
     normed_mlp,
@@ -32,7 +32,7 @@ def compared(function, plain, *inputs, monkeypatch):
     """Compare with the formula, and with the branch for other devices."""
     expected = gradients(plain, *inputs)
     close(gradients(function, *inputs), expected)
-    monkeypatch.setattr(prenorm, "on_processor", lambda u: False)
+    monkeypatch.setattr(encoder, "on_processor", lambda u: False)
     close(gradients(function, *inputs), expected)
 
 

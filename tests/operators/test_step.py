@@ -178,9 +178,9 @@ class RoundedProducts(TorchDispatchMode):
 
 
 def test_tf32_has_the_gradient_up_to_its_precision_and_leaves_transforms_exact(monkeypatch):
-    from operators.nn import fused
+    from operators.nn import encoder
 
-    for module in (fused, spectral):
+    for module in (encoder, spectral):
         monkeypatch.setattr(module, "on_processor", lambda u: False)  # as on a GPU
     precisions = set()
     product = spectral._product

@@ -7,7 +7,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from operators.models import xd
 from operators.models.xd import XD, Butterfly, XDConv
-from operators.nn import fused
+from operators.nn import encoder
 from tests.operators.drawn import points, shaken
 from tests.oracles.plain_xd import bit_reversed, levels, matrix
 
@@ -89,7 +89,7 @@ def test_on_a_gpu_complex_products_stay_in_float32(monkeypatch, dim):
         return out.detach(), torch.cat([p.grad.flatten() for p in model.parameters()])
 
     u, expected = gradient()
-    for module in (fused, xd):
+    for module in (encoder, xd):
         monkeypatch.setattr(module, "on_processor", lambda v: False)  # as on a GPU
     with ComplexProducts() as products:
         v, found = gradient()

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from operators.models.fno import FNO
-from operators.nn.fourier import FourierLayer
+from operators.nn.spectral import FourierLayer
 from tests.oracles.plain import chain, padded, pointwise, spectral
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import gelu, linear
 
 from operators.models.geofno import GeoFNO
-from operators.nn.nonuniform import Deformation
+from operators.nn.spectral import Deformation
 from tests.oracles.plain import chain, pointwise
 
 

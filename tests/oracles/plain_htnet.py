@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import conv2d, gelu, layer_norm, pad
 
 from operators.models.htnet import HTNet, LocalSpectralLayer
-from operators.nn.slices import Block
+from operators.nn.tokens import Block
 from tests.oracles.plain import chain, spectral
 
 RELEASED = ((0, 0), (1, 0), (0, 1), (1, 1))  # order of the points of a coarser grid

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from operators.models.lsm import LSM, SpectralBlock
-from operators.nn.unet import PooledUNet
+from operators.nn.pointwise import PooledUNet
 from tests.oracles.plain import pointwise
 from tests.oracles.plain_geofno import completed, multiplied, on_grid, plain_deformation, wave
 

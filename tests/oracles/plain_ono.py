@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from operators.models.ono import ONO, OrthogonalLayer, StreamAttention
-from operators.nn.nystrom import NystromAttention
+from operators.nn.attention import NystromAttention
 
 
 class PlainAttention(nn.Module):

@@ -14,7 +14,7 @@ from torch.nn.functional import gelu
 from operators.models.linear_no import LinearPhysicsAttention
 from operators.models.transolver import PhysicsAttention
 from operators.models.transolver_plus import EideticAttention
-from operators.nn.slices import SliceOperator
+from operators.nn.tokens import SliceOperator
 from tests.oracles.plain import affine, around, attended, chain
 
 

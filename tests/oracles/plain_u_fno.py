@@ -13,8 +13,8 @@ from torch.nn import functional as F
 
 from operators.models.u_fno import UFNO, UFourierLayer
 from operators.models.unet import PlainUNet
-from operators.nn.fourier import FourierLayer
-from operators.nn.unet import PooledUNet, StridedUNet, UNet
+from operators.nn.pointwise import PooledUNet, StridedUNet, UNet
+from operators.nn.spectral import FourierLayer
 from tests.oracles.plain import padded, pointwise, spectral
 
 

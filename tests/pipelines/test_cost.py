@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from operators.nn import affine, fused
+from operators.nn import encoder
 from operators.training.step import AS_WRITTEN
 from pipelines.config.experiment import load_experiment
 from pipelines.config.models import parse_model
@@ -28,7 +28,7 @@ def test_operations_written_out_are_those_of_the_formula(monkeypatch, attention,
         model(a, x).square().mean().backward()
 
     fast = step_flops(step)
-    for module in (affine, fused):
+    for module in (encoder, encoder):
         monkeypatch.setattr(module, "on_processor", lambda u: False)
     # written out, the products with the one or two coordinates are left to sums
     assert fast == pytest.approx(step_flops(step), rel=0.02)
@@ -45,7 +45,7 @@ def test_products_that_a_relu_follows_are_counted():
     """They are a single kernel of GPUs; the device meta has their shapes only."""
     mlp = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 8)).to("meta")
     u = torch.ones(5, 16, 8, device="meta", requires_grad=True)
-    step = step_flops(lambda: fused.residual_mlp(u, mlp).sum().backward())
+    step = step_flops(lambda: encoder.residual_mlp(u, mlp).sum().backward())
     assert step == 3 * 2 * (2 * 5 * 16 * 8 * 32)
 
 
