@@ -12,11 +12,11 @@ from typing import Any
 
 from operators.base import Operator
 from operators.models.cno import CNO
-from operators.models.deeponet import DeepONet, ShiftDeepONet
+from operators.models.deeponet import DeepONet, PODDeepONet, ShiftDeepONet
 from operators.models.f_fno import FFNO
 from operators.models.factformer import FactFormer
 from operators.models.flare import FLARE
-from operators.models.fno import FNO
+from operators.models.fno import FNO, UFNO
 from operators.models.galerkin import GalerkinTransformer
 from operators.models.galerkin2d import GalerkinTransformer2d
 from operators.models.gaot import GAOT
@@ -24,7 +24,6 @@ from operators.models.geofno import GeoFNO
 from operators.models.gnot import GNOT
 from operators.models.htnet import HTNet
 from operators.models.ipot import IPOT
-from operators.models.linear_no import LinearNO
 from operators.models.lno import LNO
 from operators.models.lrsa import LRSA
 from operators.models.lsm import LSM
@@ -32,14 +31,10 @@ from operators.models.mwt import MWT
 from operators.models.neuralop import NeuralOperatorModel
 from operators.models.oformer import OFormer
 from operators.models.ono import ONO
-from operators.models.pit import PiT
-from operators.models.pit_2025 import PiT2025
-from operators.models.pod_deeponet import PODDeepONet
+from operators.models.pit import PiT, PiT2025
 from operators.models.scot import ScOT
 from operators.models.transformer import Transformer
-from operators.models.transolver import Transolver
-from operators.models.transolver_plus import TransolverPlus
-from operators.models.u_fno import UFNO
+from operators.models.transolver import LinearNO, Transolver, TransolverPlus
 from operators.models.unet import PlainUNet
 from operators.models.upt import UPT
 from operators.models.xd import XD

@@ -12,7 +12,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from operators.base import Function, Preset, at_least
-from operators.nn.encoder import slice_sums
+from operators.nn.attention import over_points
+from operators.nn.encoder import inner, slice_sums
 from operators.nn.tokens import (
     Coordinates,
     Padding,
@@ -26,6 +27,287 @@ from operators.nn.tokens import (
     projected,
     split,
 )
+
+# LinearNO: points interact through slices as in Transolver, without attention among slices.
+
+
+_OURS = "sizes of Transolver; no code was found, and no count is known"
+_POSITIONS_LINEAR_NO = {"coordinates": "none"}  # on meshes a holds the positions
+
+Shares = Literal["points", "slices"]
+
+
+class LinearPhysicsAttention(nn.Module):
+    """v = softmax_g(x W_q + b) Kᵀ(x W_v) in each head, where x is a projection of u.
+
+    softmax_g is taken over the slices. K contains the share of each point in each slice. The shares
+    in a slice sum to 1 over the points:
+
+        "points"   K = softmax_n(x W_k).
+        "slices"   K = w / (Σ_n w + 1e-5),  w = softmax_g(x W_k + b).
+
+    All heads share W_q, W_k and W_v. With "points" K has no bias, because it would cancel. The cost
+    is linear in the number n of points: 2 n · slices numbers are stored for each head.
+
+    Args:
+        width: Features of u.
+        heads, slices: Numbers of heads and of slices in each head.
+        project: The map from u to x.
+        shares: The definition of K, "points" or "slices".
+    """
+
+    def __init__(
+        self, width: int, heads: int, slices: int, project: nn.Module, shares: Shares
+    ) -> None:
+        super().__init__()
+        self.heads, self.shares, d = heads, shares, width // heads
+        self.project = project
+        self.query = nn.Linear(d, slices)
+        self.key = nn.Linear(d, slices, bias=shares == "slices")
+        self.value = nn.Linear(d, d, bias=False)
+        self.out = nn.Linear(width, width)
+
+    def forward(self, u: Function, mask: Real | None = None) -> Function:
+        x = split(self.project(u).flatten(1, -2), self.heads)
+        flat, f = x.flatten(0, 1), self.value(x).flatten(0, 1)
+        real = None if mask is None else mask.repeat_interleave(self.heads, 0)
+        if self.shares == "points":
+            points = None if real is None else real[..., None]
+            t = inner(over_points(self.key(flat), points).to(f.dtype), f)
+        else:
+            weight, bias = (v.repeat(len(flat), 1, 1) for v in (self.key.weight.mT, self.key.bias))
+            _, sums, totals = slice_sums(flat, weight, bias, f, real)
+            t = means(sums, totals)
+        t = t.unflatten(0, (-1, self.heads))  # (batch, heads, slices, d)
+        v = self.query(x).softmax(dim=-1).to(t.dtype) @ t
+        return self.out(merged(v).reshape(u.shape))
+
+
+class LinearNO(SliceOperator):
+    """An MLP of a and the positions, blocks that couple points through slices, and a linear map.
+
+    There are three changes to Transolver: no attention among slices, separate maps from the points
+    to the slices and back, and one projection of the features instead of two. The two models agree
+    if LinearNO has shares "slices" and W_q = W_k, and if in Transolver both projections are equal,
+    the temperature is 1, and the identity replaces the attention among slices. With shares "points"
+    this model is not a special case of Transolver.
+
+    The paper is the only source; no released code was found. The paper states three things. Q is a
+    softmax over slices and K a softmax over points. Models on grids have convolutions. On average
+    there are 40 % fewer parameters than in Transolver. Our interpretation is one projection x,
+    shared by Q, K and V, which gives 38 % fewer parameters with the settings of Darcy. A separate
+    convolution for each of Q, K and V would give more parameters than Transolver has.
+
+    With projection "convolution" the kernels cover 3 points along each axis at every resolution,
+    not a fixed length. The operator accepts every grid, but its values do not converge as grids are
+    refined. With projection "linear" points interact only through sums over points, and values
+    converge.
+
+    Args:
+        shares: How the shares K of the points in a slice are computed. "points": by a softmax over
+            the points. "slices", as in Transolver: by a softmax over the slices, divided by its sum
+            over the points.
+        projection: The map of the features before Q, K and V: "convolution" on grids, or "linear",
+            which takes point clouds too. With "linear" and coordinates "none" the operator commutes
+            with permutations of the points.
+    """
+
+    presets: ClassVar[Mapping[str, Preset]] = {
+        "darcy": Preset({}, 1_913_473, _OURS, dim=2),
+        "navier-stokes": Preset(
+            {"width": 256, "slices": 32, "feedforward": 512}, 7_554_049, _OURS, (10, 1), 2
+        ),
+        "airfoil": Preset(_POSITIONS_LINEAR_NO, 1_897_345, _OURS, (2, 1), 2),
+        "pipe": Preset(_POSITIONS_LINEAR_NO, 1_897_345, _OURS, (2, 1), 2),
+        "elasticity": Preset(
+            _POSITIONS_LINEAR_NO | {"projection": "linear"}, 848_769, _OURS, (2, 1), 2
+        ),
+        # time is a channel of a
+        "plasticity": Preset(
+            {"coordinates": "raw", "feedforward": 128}, 1_634_818, _OURS, (2, 2), 2
+        ),
+    }
+
+    def __init__(
+        self,
+        *,
+        in_channels: int = 1,
+        out_channels: int = 1,
+        dim: int = 2,
+        width: int = 128,
+        depth: int = 8,
+        heads: int = 8,
+        slices: int = 64,
+        feedforward: int = 256,
+        shares: Shares = "points",
+        projection: Projection = "convolution",
+        padding: Padding = "zeros",
+        coordinates: Literal["lattice"] | Coordinates = "lattice",
+        lattice: int = 8,
+    ) -> None:
+        check_heads(width, heads)
+        at_least(2, slices=slices)
+
+        def attention() -> nn.Module:
+            project = projected(projection, dim, width, padding)
+            return LinearPhysicsAttention(width, heads, slices, project, shares)
+
+        super().__init__(
+            in_channels,
+            out_channels,
+            dim,
+            Positions(coordinates, dim, lattice),
+            width,
+            depth,
+            feedforward,
+            projection,
+            attention,
+        )
+        for module in self.modules():
+            if isinstance(module, LinearPhysicsAttention):
+                nn.init.orthogonal_(module.query.weight)
+                nn.init.orthogonal_(module.key.weight)
+
+
+# Transolver++: slices with a temperature at each point, and with random weights in training.
+
+
+_OURS_TRANSOLVER_PLUS = "sizes of Transolver; those of this dataset are not released"
+_POSITIONS_TRANSOLVER_PLUS = {"coordinates": "none"}  # on meshes a holds the positions
+
+TransolverPlusHeads = Float[Tensor, "batch heads n d"]
+TransolverPlusShares = Float[Tensor, "batch heads n slices"]
+
+
+def gumbel(like: Tensor) -> Tensor:
+    """Independent Gumbel noise -log(-log U) of the shape of a tensor, with U uniform in [0, 1).
+
+    For logits l, the largest entry of l + noise has index i with probability softmax(l)_i. As in
+    the released code, 1e-8 is added to U and to -log U, so that no value is infinite.
+    """
+    uniform = torch.rand_like(like, dtype=torch.promote_types(like.dtype, torch.float32))
+    return -torch.log(-torch.log(uniform + 1e-8) + 1e-8)
+
+
+class EideticAttention(nn.Module):
+    """Multi-head attention among the slices of a field, with one projection x of u.
+
+        w_jg = softmax_g((W x_j + b + noise)_g / τ_j),   τ_j = max(0.01, MLP(x_j) + β).
+        t_g = Σ_j w_jg x_j / (Σ_j w_jg + 1e-5).
+        v_j = Σ_g w_jg s_g,    s = softmax(QKᵀ/√d) V of Q = t W_q, K = t W_k, V = t W_v.
+
+    The MLP ends in a GELU. The heads share all maps; each head has its own β, which starts at 0.5.
+    The noise is Gumbel noise in training, and 0 in evaluation. The cost is linear in the number n
+    of points: each head stores n · slices weights.
+
+    Args:
+        width: Features of u.
+        heads, slices: Number of heads, and of slices in each.
+    """
+
+    def __init__(self, width: int, heads: int, slices: int) -> None:
+        super().__init__()
+        self.heads, d = heads, width // heads
+        self.project = nn.Linear(width, width)
+        self.slices = nn.Linear(d, slices)
+        self.temperature = nn.Sequential(
+            nn.Linear(d, slices), nn.GELU(), nn.Linear(slices, 1), nn.GELU()
+        )
+        self.offset = nn.Parameter(torch.full((heads, 1, 1), 0.5))
+        self.query, self.key, self.value = (nn.Linear(d, d, bias=False) for _ in range(3))
+        self.out = nn.Linear(width, width)
+
+    def weights(self, x: TransolverPlusHeads) -> TransolverPlusShares:
+        """The positive weights w of points in slices; those of a point sum to 1 over the slices."""
+        logits = self.slices(x)
+        tau = (self.temperature(x) + self.offset).clamp(min=0.01)
+        logits = (logits + gumbel(logits) if self.training else logits) / tau
+        return logits.softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
+
+    def forward(self, u: Function, mask: Real | None = None) -> Function:
+        x = split(self.project(u).flatten(1, -2), self.heads)
+        w = self.weights(x)
+        w = w if mask is None else w * mask[:, None, :, None]
+        t = means(w.to(x.dtype).mT @ x, w.sum(dim=-2, keepdim=True))
+        s = nn.functional.scaled_dot_product_attention(self.query(t), self.key(t), self.value(t))
+        return self.out(merged(w.to(s.dtype) @ s).reshape(u.shape))
+
+
+class TransolverPlus(SliceOperator):
+    """An MLP of a and the positions, blocks of attention among slices, and a pointwise linear map.
+
+    It differs in three ways from `Transolver` with projection "linear". Each point has its own
+    temperature. In training, noise in the weights makes the assignment to slices random. There is
+    one projection of the features instead of two.
+
+    The released code draws the noise in evaluation too, so its predictions are random; here they
+    are not. The released code distributes the points of one sample over a group of processes, which
+    it always needs; here samples form a batch in one process. The released code has no
+    convolutions. It contains a single script, for a data set of aircraft (width 256, depth 4, 32
+    slices, feedforward 512). The settings for the six benchmarks of the paper are not released; the
+    defaults are those of the Transolver scripts. The authors advise varying the number of slices
+    and bounding the temperature, because training is unstable. An independent reproduction (April
+    2026, in the released repository) found larger errors than those of Transolver on all six
+    benchmarks: Plasticity 0.0019, Elasticity 0.011, Darcy 0.015, Airfoil 0.009, Pipe 0.005,
+    Navier-Stokes 0.18.
+
+    Points interact only through sums over points, so values converge under refinement. In
+    evaluation with coordinates "none" the operator commutes with permutations of the points.
+
+    Args:
+        slices: Number of slices of each head, and of hidden features of the MLP that computes the
+            temperature.
+    """
+
+    presets: ClassVar[Mapping[str, Preset]] = {
+        "darcy": Preset({"coordinates": "lattice"}, 606_921, _OURS_TRANSOLVER_PLUS, dim=2),
+        "navier-stokes": Preset(
+            {"coordinates": "lattice", "width": 256, "slices": 32, "feedforward": 256},
+            2_326_089,
+            _OURS_TRANSOLVER_PLUS,
+            channels=(10, 1),
+            dim=2,
+        ),
+        "airfoil": Preset(_POSITIONS_TRANSOLVER_PLUS, 590_793, _OURS_TRANSOLVER_PLUS, (2, 1), 2),
+        "pipe": Preset(_POSITIONS_TRANSOLVER_PLUS, 590_793, _OURS_TRANSOLVER_PLUS, (2, 1), 2),
+        "elasticity": Preset(_POSITIONS_TRANSOLVER_PLUS, 590_793, _OURS_TRANSOLVER_PLUS, (2, 1), 2),
+        "plasticity": Preset(
+            {}, 591_434, _OURS_TRANSOLVER_PLUS, (2, 2), 2
+        ),  # time is a channel of a
+    }
+
+    def __init__(
+        self,
+        *,
+        in_channels: int = 1,
+        out_channels: int = 1,
+        dim: int = 2,
+        width: int = 128,
+        depth: int = 8,
+        heads: int = 8,
+        slices: int = 64,
+        feedforward: int = 128,
+        coordinates: Literal["lattice"] | Coordinates = "raw",
+        lattice: int = 8,
+        orthogonal: bool = True,
+    ) -> None:
+        check_heads(width, heads)
+        at_least(2, slices=slices)
+        super().__init__(
+            in_channels,
+            out_channels,
+            dim,
+            Positions(coordinates, dim, lattice),
+            width,
+            depth,
+            feedforward,
+            "linear",
+            lambda: EideticAttention(width, heads, slices),
+        )
+        for module in self.modules():
+            if orthogonal and isinstance(module, EideticAttention):
+                nn.init.orthogonal_(module.slices.weight)
+
 
 _LIBRARY = "Neural-Solver-Library"
 _POSITIONS = {"coordinates": "none"}

@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from operators.models.f_fno import FFNO
-from operators.models.fno import FNO
+from operators.models.fno import FNO, UFNO
 from operators.models.galerkin2d import GalerkinTransformer2d
-from operators.models.u_fno import UFNO
 from operators.models.unet import PlainUNet
 from operators.nn.pointwise import PooledUNet, StridedUNet
 from operators.nn.resample import interpolated, interpolation

@@ -5,8 +5,7 @@ import copy
 import pytest
 import torch
 
-from operators.models.ono import ONO, StreamAttention
-from operators.nn.eigenfunctions import Normalized, Orthonormal
+from operators.models.ono import ONO, Normalized, Orthonormal, StreamAttention
 from operators.training.recording import Watch
 from pipelines.config.models import parse_model
 from tests.operators.drawn import points, shaken

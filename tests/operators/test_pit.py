@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch.nn.functional import gelu
 
-from operators.models.pit import PiT, mesh
-from operators.models.pit_2025 import PiT2025
+from operators.models.pit import PiT, PiT2025, mesh
 from operators.nn import tokens
 from operators.nn.tokens import (
     PositionAttention,

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from operators.data import Rollout, open_pairs
-from operators.models.pod_deeponet import PODDeepONet, pod
+from operators.models.deeponet import PODDeepONet, pod
 from operators.transforms import Extent, Normalizer, Predictor
 from tests.operators.drawn import points
 from tests.operators.test_task import POINTS, smooth

@@ -11,8 +11,7 @@ from operators.models.flare import LatentRouting
 from operators.models.gnot import normalized
 from operators.models.lno import LNO
 from operators.models.pit import PiT
-from operators.models.transolver import PhysicsAttention, Transolver
-from operators.models.transolver_plus import EideticAttention, gumbel
+from operators.models.transolver import EideticAttention, PhysicsAttention, Transolver, gumbel
 from operators.nn.tokens import RandomWaves
 from tests.operators.drawn import grid, points, shaken
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import gelu, linear
 
-from operators.models.pit_2025 import PiT2025
+from operators.models.pit import PiT2025
 
 
 def matrix(y: Tensor, x: Tensor, r: Tensor, locality: float, period: float | None) -> Tensor:

@@ -11,9 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu
 
-from operators.models.linear_no import LinearPhysicsAttention
-from operators.models.transolver import PhysicsAttention
-from operators.models.transolver_plus import EideticAttention
+from operators.models.transolver import EideticAttention, LinearPhysicsAttention, PhysicsAttention
 from operators.nn.tokens import SliceOperator
 from tests.oracles.plain import affine, around, attended, chain
 

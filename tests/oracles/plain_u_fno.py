@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from operators.models.u_fno import UFNO, UFourierLayer
+from operators.models.fno import UFNO, UFourierLayer
 from operators.models.unet import PlainUNet
 from operators.nn.pointwise import PooledUNet, StridedUNet, UNet
 from operators.nn.spectral import FourierLayer

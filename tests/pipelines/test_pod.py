@@ -5,7 +5,7 @@ import torch
 from safetensors.torch import save_file
 
 from operators.data import read_pairs
-from operators.models.pod_deeponet import pod
+from operators.models.deeponet import pod
 from operators.registry import build_operator
 from operators.training.checkpoint import load_checkpoint
 from operators.training.fit import Stopped
