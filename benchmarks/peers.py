@@ -27,7 +27,7 @@ from operators.models.ono import ONO
 from operators.models.transformer import Transformer
 from operators.models.transolver import Transolver
 from operators.norms import RelativeL2
-from operators.training.memory import keep_memory
+from operators.training.step import keep_memory
 from tests.oracles.plain_lrsa import PlainLRSA
 from tests.oracles.plain_ono import PlainONO
 from tests.oracles.plain_operators import PlainDeepONet, PlainTransformer

@@ -23,8 +23,7 @@ from operators.data import Batch
 from operators.nn import (
     encoder,  # noqa: F401 - they register operations
 )
-from operators.training.recording import Recorded
-from operators.training.step import AS_WRITTEN, Acceleration
+from operators.training.step import AS_WRITTEN, Acceleration, Recorded
 
 _aten = torch.ops.aten
 _FACTORS = {  # variants that write in place or to `out` are included

@@ -28,7 +28,7 @@ import numpy as np
 from google_crc32c import value as crc32c
 
 from operators.data import Samples, open_pairs
-from operators.training.memory import keep_memory
+from operators.training.step import keep_memory
 from pdegen.generation.generate import layout
 from pdegen.recipe import Recipe, load_recipe
 from pdegen.store.reading import Store, decode, index_bytes, spans, verified_shards

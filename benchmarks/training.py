@@ -18,9 +18,8 @@ from operators.data import Batch
 from operators.models.galerkin import GalerkinTransformer
 from operators.models.galerkin2d import GalerkinTransformer2d
 from operators.norms import RelativeH1, WeightedH1
-from operators.training.memory import keep_memory
 from operators.training.optimizers import Adam
-from operators.training.step import Loss, Step
+from operators.training.step import Loss, Step, keep_memory
 from operators.transforms import Normalizer, Predictor
 from tests.oracles.plain_galerkin import PlainGalerkinTransformer
 from tests.oracles.plain_galerkin2d import PlainGalerkinTransformer2d

@@ -27,9 +27,8 @@ def child(threads: int) -> None:
     from operators.data import Batch
     from operators.models.galerkin import GalerkinTransformer
     from operators.norms import RelativeH1
-    from operators.training.memory import keep_memory
     from operators.training.optimizers import Soap
-    from operators.training.step import Step
+    from operators.training.step import Step, keep_memory
     from operators.transforms import Normalizer, Predictor
 
     torch.set_num_threads(threads)

@@ -32,7 +32,7 @@ from benchmarks.extras import needed
 from benchmarks.history import show
 from benchmarks.timing import interleaved, ratio, rounded
 from operators.data import Batch, Samples, open_pairs
-from operators.training.memory import keep_memory
+from operators.training.step import keep_memory
 from pdegen.generation.generate import generate
 from pdegen.recipe import load_recipe
 from pdegen.store.reading import Store, verified_shards

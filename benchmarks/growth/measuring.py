@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from operators.training.memory import return_memory
+from operators.training.step import return_memory
 from pipelines.studies.cost import held_bytes
 
 SHORTEST, LONGEST = 0.05, 2.0  # seconds of a repetition

@@ -13,8 +13,7 @@ from benchmarks.smoke import OPERATORS as SMALL
 from benchmarks.training import functions
 from operators.data import Batch
 from operators.norms import RelativeL2
-from operators.training.memory import keep_memory
-from operators.training.step import Step
+from operators.training.step import Step, keep_memory
 from operators.transforms import Normalizer, Predictor
 from pipelines.config.models import parse_model
 from pipelines.studies.cost import peak_bytes

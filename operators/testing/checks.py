@@ -15,7 +15,7 @@ from torch import Tensor
 
 from operators.base import Operator, check_input
 from operators.training.checkpoint import load_checkpoint, saving_checkpoint
-from operators.training.recording import Watch
+from operators.training.step import Watch
 from operators.transforms import Normalizer, Predictor
 
 

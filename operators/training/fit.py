@@ -1,19 +1,23 @@
 """The training loop. Training can stop after any step, and resuming does not change results."""
 
+import hashlib
 import json
 import math
 import time
 from collections.abc import Callable, Generator
 from contextlib import closing
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as tensors_of
 from torch import Tensor, nn
 
+from operators.base import Operator
 from operators.data import Batch, Resident, Samples
 from operators.data.samples import Drawn
 from operators.norms import mean_defined, undefined
@@ -29,13 +33,180 @@ from operators.training.checkpoint import (
 )
 from operators.training.evaluate import errors_of, scores
 from operators.training.identity import MADE_FROM, check_made_from, training_key
-from operators.training.memory import is_out_of_memory, keep_memory
-from operators.training.ranks import ALONE, Ranks
-from operators.training.settings import Settings
-from operators.training.soap import SOAP
-from operators.training.step import AS_WRITTEN, Acceleration, Step
+from operators.training.optimizers import SOAP, Adam, MakeOptimizer, OneCycle, Schedule, Scheduled
+from operators.training.step import (
+    ALONE,
+    AS_WRITTEN,
+    Acceleration,
+    Augmentation,
+    Loss,
+    Ranks,
+    Step,
+    is_out_of_memory,
+    keep_memory,
+)
 from operators.transforms import Predictor
-from pdegen.ownership import DamagedError, Writer, read_lines, write_lines
+from pdegen.ownership import DamagedError, FileError, Writer, read, read_lines, write_lines
+
+# Settings of a training: loss, optimizer and learning rate schedule.
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of a training.
+
+    Args:
+        loss: Function (prediction, target, input) -> scalar. Its arguments are in physical units.
+        epochs: Number of epochs.
+        batch: Number of samples in a batch, summed over all processes.
+        optimizer: Function (parameters, lr) -> optimizer.
+        lr: Peak learning rate of the schedule.
+        schedule: Function (lr, step, steps, epochs) -> learning rate of the step.
+        cycle_momentum: Whether the schedule also sets the momentum, if it has one for each step.
+        clip: Norm to which larger gradients are scaled down.
+        seed: Seed of the sample order, augmentation and dropout.
+        augment: Function (inputs, targets) -> (inputs, targets) applied to each batch; None for no
+            augmentation.
+        average: Decay of an exponential moving average of the weights. The averaged weights are
+            then evaluated and saved. 0 turns averaging off.
+    """
+
+    loss: Loss
+    epochs: int = 100
+    batch: int = 8
+    optimizer: MakeOptimizer = field(default_factory=Adam)
+    lr: float = 1e-3
+    schedule: Schedule = field(default_factory=OneCycle)
+    cycle_momentum: bool = True
+    clip: float = 0.999
+    seed: int = 0
+    augment: Augmentation | None = None
+    average: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.epochs < 1 or self.batch < 1:
+            raise ValueError(f"need epochs, batch >= 1, got {self.epochs}, {self.batch}")
+        if not (self.lr > 0 and self.clip > 0 and 0 <= self.average < 1):
+            raise ValueError(
+                "need lr > 0, clip > 0, 0 <= average < 1, got "
+                f"{self.lr}, {self.clip}, {self.average}"
+            )
+
+    def steps(self, samples: int) -> int:
+        """Total number of training steps with `samples` training samples.
+
+        Raises:
+            ValueError: If a batch is larger than the data, or if the schedule cannot have this
+                number of steps.
+        """
+        if self.batch > samples:
+            raise ValueError(f"batch {self.batch} is larger than the {samples} training samples")
+        steps = samples // self.batch * self.epochs
+        check = getattr(self.schedule, "check", None)
+        if check is not None:
+            check(steps, self.epochs)
+        return steps
+
+    def scheduled(self, optimizer: torch.optim.Optimizer, steps: int) -> Scheduled:
+        """The learning rates of an optimiser over `steps` steps."""
+        return Scheduled(optimizer, self.schedule, steps, self.epochs, self.cycle_momentum)
+
+
+# Weights that a training starts from: published ones, or those of an earlier training.
+
+
+_OF_CHECKPOINTS = ("operator.", "input.", "target.")  # names of tensors begin with one of these
+
+
+class StartError(FileError):
+    """A weights file is missing, damaged, or for another operator. The message is one line."""
+
+
+def renamed(operator: Operator, name: str) -> str:
+    """Translate the name of a tensor in published weights to its name in this package."""
+    for released, local in operator.released_names:
+        name = name.replace(released, local)
+    return name
+
+
+def _kind(tensor: Tensor) -> str:
+    """Number type of a tensor, for messages."""
+    if tensor.is_floating_point():
+        return "real numbers"
+    return "complex numbers" if tensor.is_complex() else "integers"
+
+
+def _check(path: Path) -> None:
+    """Raise StartError if a checkpoint of a run is damaged."""
+    try:
+        check_checkpoint(path)
+    except CheckpointError as error:
+        raise StartError(str(error)) from None
+
+
+def start_from(operator: Operator, path: Path) -> dict[str, Any]:
+    """Load initial weights from a file. Tensors have the published names or those of this package.
+
+    The file must contain exactly the tensors of the operator. A checkpoint of a run also contains
+    normalisers, which are not used. Shapes must agree, except for tensors whose shapes depend on
+    the numbers of channels. If these numbers differ in the file, such tensors keep their initial
+    values. Real tensors may have any precision. All values must be finite.
+
+    Args:
+        path: A safetensors file, such as that of Poseidon-T for `scot`, or a checkpoint of a run.
+
+    Returns:
+        Entries for the record of a run: "sha256" is the SHA-256 of the file, and "anew" lists the
+        tensors that keep their initial values.
+
+    Raises:
+        StartError: If the file is missing or does not fit. The operator is then unchanged.
+
+    >>> from safetensors.torch import save_file
+    >>> from operators.models.fno import FNO
+    >>> model, path = FNO(width=8, modes=4), Path(getfixture("tmp_path")) / "w.safetensors"
+    >>> save_file(FNO(width=8, modes=4).state_dict(), path)
+    >>> start_from(model, path)["anew"]
+    []
+    """
+    try:
+        data = read(path)
+        tensors = tensors_of(data)
+    except OSError as error:
+        raise StartError(f"{path}: {error.strerror or error}") from None
+    except FileError as error:
+        raise StartError(str(error)) from None
+    except (SafetensorError, ValueError, RecursionError) as error:
+        raise StartError(f"{path} is damaged, or not a safetensors file: {error}") from None
+    if all(name.startswith(_OF_CHECKPOINTS) for name in tensors):
+        _check(path)
+        prefix, *_ = _OF_CHECKPOINTS
+        tensors = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+    given = {renamed(operator, name): tensor for name, tensor in tensors.items()}
+    expected, kind = operator.state_dict(), type(operator).__name__
+    if len(given) < len(tensors) or given.keys() != expected.keys():
+        name = min(given.keys() ^ expected.keys(), default="one of two names for one tensor")
+        problem = "is missing" if name in expected else "is not expected"
+        raise StartError(f"{path} does not fit {kind} with these settings: {name} {problem}")
+    anew = [name for name in expected if given[name].shape != expected[name].shape]
+    for name in anew:
+        if not name.startswith(operator.by_channels or ("\0",)):
+            got, needed = (tuple(v[name].shape) for v in (given, expected))
+            raise StartError(
+                f"{path} does not fit {kind} with these settings: {name} has shape {got}, "
+                f"expected {needed}"
+            )
+    taken = {name: given[name] for name in expected if name not in anew}
+    for name, tensor in taken.items():
+        if _kind(tensor) != (needed := _kind(expected[name])):
+            got = str(tensor.dtype).removeprefix("torch.")
+            raise StartError(f"{path}: {name} has numbers of type {got}, expected {needed}")
+        if not tensor.to(expected[name].dtype).isfinite().all():
+            raise StartError(f"{path}: {name} has numbers that are not finite")
+    with torch.no_grad():
+        for name, tensor in taken.items():
+            expected[name].copy_(tensor)
+    return {"sha256": hashlib.sha256(data).hexdigest(), "anew": anew}
 
 
 class TrainingError(ArithmeticError):

@@ -117,7 +117,7 @@ def _status(error: Exception) -> int | None:
     if isinstance(error, MemoryError):
         return 1
     if isinstance(error, RuntimeError) and "torch" in sys.modules:
-        from operators.training.memory import is_out_of_memory
+        from operators.training.step import is_out_of_memory
 
         if is_out_of_memory(error):
             return 1

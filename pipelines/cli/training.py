@@ -133,8 +133,7 @@ def _train(
     Returns the URL of the store in the first process, and None in all others.
     """
     from operators.training.fit import Stopped
-    from operators.training.ranks import torchrun
-    from operators.training.step import Acceleration
+    from operators.training.step import Acceleration, torchrun
     from pdegen.recipe import default_store
     from pipelines.runs.checks import check_device, check_memory
     from pipelines.runs.run_folder import check_run_folder

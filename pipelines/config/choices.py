@@ -14,8 +14,7 @@ from torch import nn
 
 import operators.training.losses  # noqa: F401 - registers losses
 from operators.registry import LOSSES, OPTIMIZERS, SCHEDULES, check_number
-from operators.training.optimizers import MakeOptimizer
-from operators.training.schedules import Schedule
+from operators.training.optimizers import MakeOptimizer, Schedule
 from operators.training.step import Loss
 from pipelines.config.declared import Declared, Tables, declared
 

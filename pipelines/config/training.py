@@ -14,7 +14,7 @@ from pydantic import (
 )
 
 from operators.data import AtTime, Block, Map, Rollout, Task
-from operators.training.settings import Settings
+from operators.training.fit import Settings
 from pdegen.schema import Count, NonNegative, Positive, SchemaError, Strict
 from pipelines.config.choices import (
     LossSpec,
@@ -37,7 +37,7 @@ def _not_of_the_cycle(former: Mapping[str, object], chosen: object) -> str:
 
 
 class Training(Strict):
-    """Settings of a training (`operators.training.settings.Settings`).
+    """Settings of a training (`operators.training.fit.Settings`).
 
     The keys `warmup`, `div` and `final_div` of the schedule 1cycle may also stand in this table, as
     in older files. Records write them here.

@@ -12,9 +12,8 @@ from operators.data import DataError, Samples
 from operators.registry import build_operator
 from operators.symmetries import CircleSymmetries, DiagonalShifts, SquareSymmetries
 from operators.training.evaluate import check_defined, positions, quadrature_of
-from operators.training.memory import is_out_of_memory
-from operators.training.settings import Settings
-from operators.training.step import Augmentation
+from operators.training.fit import Settings
+from operators.training.step import Augmentation, is_out_of_memory
 from operators.transforms import Normalizer, Predictor
 from pdegen.domains import Box
 from pdegen.plugins import error_in_plugin

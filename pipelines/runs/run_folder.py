@@ -6,9 +6,8 @@ from typing import Any
 
 from operators.plugins import digests_of, recorded_files
 from operators.training.checkpoint import CheckpointError, check_checkpoint
-from operators.training.fit import Epoch, read_history
+from operators.training.fit import Epoch, Settings, read_history
 from operators.training.identity import check_made_from, key_of, training_key
-from operators.training.settings import Settings
 from operators.transforms import Predictor
 from pdegen.ownership import (
     LOCK,

@@ -10,11 +10,8 @@ import torch
 from operators.base import Operator
 from operators.data import Samples
 from operators.training.checkpoint import CheckpointError, check_checkpoint
-from operators.training.fit import Epoch, fit
-from operators.training.ranks import ALONE, Ranks
-from operators.training.settings import Settings
-from operators.training.start import StartError, start_from
-from operators.training.step import Acceleration
+from operators.training.fit import Epoch, Settings, StartError, fit, start_from
+from operators.training.step import ALONE, Acceleration, Ranks
 from operators.transforms import Extent, Predictor
 from pdegen.ownership import BusyError, locked, note_part, remove
 from pdegen.schema import SchemaError

@@ -21,9 +21,8 @@ from operators.data.samples import quadrature
 from operators.nn import (
     encoder,  # noqa: F401 - they register operations
 )
-from operators.training.memory import keep_memory, return_memory
-from operators.training.soap import SOAP
-from operators.training.step import Acceleration, Step
+from operators.training.optimizers import SOAP
+from operators.training.step import Acceleration, Step, keep_memory, return_memory
 from operators.transforms import Predictor
 from pdegen.domains import Box
 from pdegen.store.format import LEADING

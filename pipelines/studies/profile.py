@@ -11,7 +11,7 @@ from operators.norms import RelativeL2
 from operators.plugins import file_of
 from operators.registry import build_operator
 from operators.training.identity import key_of
-from operators.training.memory import is_out_of_memory
+from operators.training.step import is_out_of_memory
 from pdegen.schema import SchemaError
 from pipelines.config.entries import Profile
 from pipelines.runs.evaluation import provenance

@@ -12,11 +12,8 @@ from pathlib import Path
 
 import pytest
 
-import operators.training.losses
-import operators.training.optimizers
-import operators.training.schedules  # noqa: F401
 from operators.registry import OPERATORS, REGISTRIES
-from operators.training.settings import Settings
+from operators.training.fit import Settings
 from operators.training.step import Acceleration
 
 TABLE = Path(__file__).parent / "defaults.toml"

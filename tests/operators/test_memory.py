@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from operators.norms import RelativeH1
-from operators.training.fit import TrainingError, fit
-from operators.training.settings import Settings
+from operators.training.fit import Settings, TrainingError, fit
 from operators.training.step import Step
 from tests.operators.test_step import small
 
@@ -19,7 +18,7 @@ from operators.models.galerkin import GalerkinTransformer
 from operators.norms import RelativeH1
 from operators.data import Samples
 from operators.training.fit import TrainingError, fit
-from operators.training.settings import Settings
+from operators.training.fit import Settings
 from operators.transforms import Normalizer, Predictor
 from pdegen.domains import Box
 import numpy as np

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from operators.models.ono import ONO, Normalized, Orthonormal, StreamAttention
-from operators.training.recording import Watch
+from operators.training.step import Watch
 from pipelines.config.models import parse_model
 from tests.operators.drawn import points, shaken
 from tests.oracles.plain_ono import PlainONO

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from operators.training.ranks import RankError, torchrun
+from operators.training.step import RankError, torchrun
 
 STEPS = """
 import json, sys, torch
 from operators.data import Batch
 from operators.models.galerkin import GalerkinTransformer
 from operators.norms import RelativeH1
-from operators.training.ranks import torchrun
+from operators.training.step import torchrun
 from operators.training.step import Step
 from operators.transforms import Normalizer, Predictor
 torch.manual_seed(0)

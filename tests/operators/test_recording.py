@@ -7,8 +7,8 @@ import torch
 from torch.torch_version import TorchVersion
 
 from operators.data import Batch
-from operators.training import recording
-from operators.training.recording import Recorded, Repeated, Watch
+from operators.training import step
+from operators.training.step import Recorded, Repeated, Watch
 
 X = torch.tensor([[4.0, 1.0], [1.0, 3.0]])
 
@@ -194,7 +194,7 @@ def test_a_capture_that_fails_leaves_all_as_it_was(monkeypatch, version):
 
     def function(batch):
         seen.append(cuda.current_stream())
-        if len(seen) > recording._WARM_UP:
+        if len(seen) > step._WARM_UP:
             raise RuntimeError("operation not permitted when stream is capturing")
 
     names = "_cuda_endAllocateToPool", "_cuda_endAllocateCurrentStreamToPool"
@@ -230,7 +230,7 @@ def test_what_undoes_a_capture_goes_on_where_a_part_of_it_fails(monkeypatch):
     monkeypatch.setattr(torch, "cuda", cuda)
     monkeypatch.setattr(torch, "Generator", Fresh)
     with pytest.raises(RuntimeError, match="no such pool"):
-        recording._undo(Graph(cuda), (0, 5), torch.device("cuda"))
+        step._undo(Graph(cuda), (0, 5), torch.device("cuda"))
     monkeypatch.undo()
     assert (cuda.done, cuda.generator) == (["reset"], "fresh")
 

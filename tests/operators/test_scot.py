@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 
 from operators.models.fno import FNO
 from operators.models.scot import CosineAttention, ScOT, fourier_resized
-from operators.training.start import StartError, renamed, start_from
+from operators.training.fit import StartError, renamed, start_from
 from tests.operators.drawn import points, same, shaken
 from tests.oracles.plain_scot import PlainScOT
 

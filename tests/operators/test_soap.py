@@ -5,9 +5,9 @@ import copy
 import pytest
 import torch
 
-import operators.training.soap
+import operators.training.optimizers
 from benchmarks.launches import counted
-from operators.training.soap import SOAP, _as_matrices
+from operators.training.optimizers import SOAP, _as_matrices
 
 
 @pytest.mark.parametrize("shape", [(7,), (5, 1), (1, 6)])
@@ -30,7 +30,7 @@ def test_every_step_is_that_of_one_matrix_written_out(monkeypatch, largest):
 
     An axis of more than `largest` rows or columns has no basis.
     """
-    monkeypatch.setattr(operators.training.soap, "LARGEST", largest)
+    monkeypatch.setattr(operators.training.optimizers, "LARGEST", largest)
     torch.manual_seed(0)
     every, lr, beta1, beta2, decay, eps = 3, 0.1, 0.9, 0.95, 0.8, 1e-8
     ours = torch.nn.Parameter(torch.randn(5, 4, dtype=torch.float64))
@@ -72,7 +72,7 @@ def test_every_step_is_that_of_one_matrix_written_out(monkeypatch, largest):
 
 
 def test_the_state_has_no_basis_of_a_large_dimension():
-    p = torch.nn.Parameter(torch.zeros(2, operators.training.soap.LARGEST + 1))
+    p = torch.nn.Parameter(torch.zeros(2, operators.training.optimizers.LARGEST + 1))
     soap = SOAP([p], lr=0.1)
     for _ in range(2):
         p.grad = torch.ones_like(p)
@@ -214,6 +214,6 @@ def test_a_state_with_a_basis_of_a_large_dimension_is_refused(monkeypatch):
     p.grad = torch.ones_like(p)
     soap.step()
     state = copy.deepcopy(soap.state_dict())
-    monkeypatch.setattr(operators.training.soap, "LARGEST", 4)
+    monkeypatch.setattr(operators.training.optimizers, "LARGEST", 4)
     with pytest.raises(ValueError, match="at most 4 dimensions, this state has 5: it is of an ear"):
         SOAP([p], lr=0.1).load_state_dict(state)

@@ -15,8 +15,7 @@ from operators.nn import spectral
 from operators.norms import RelativeH1
 from operators.symmetries import CircleSymmetries
 from operators.training import step as step_module
-from operators.training.recording import Watch
-from operators.training.step import AS_WRITTEN, Acceleration, AccelerationError, Step
+from operators.training.step import AS_WRITTEN, Acceleration, AccelerationError, Step, Watch
 from operators.transforms import Normalizer, Predictor
 
 CPU = torch.device("cpu")

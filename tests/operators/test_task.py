@@ -12,8 +12,7 @@ from operators.data import samples as batch_module
 from operators.norms import RelativeL2, relative_l2
 from operators.training.checkpoint import check_fit, load_checkpoint
 from operators.training.evaluate import errors, predictions, scores
-from operators.training.fit import Stopped, fit
-from operators.training.settings import Settings
+from operators.training.fit import Settings, Stopped, fit
 from operators.training.step import AS_WRITTEN, Step
 from operators.transforms import Normalizer, Predictor
 from pdegen.domains import Box, Cloud

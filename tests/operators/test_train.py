@@ -25,9 +25,15 @@ from operators.training.checkpoint import (
     saving_checkpoint,
 )
 from operators.training.evaluate import predictions, scores
-from operators.training.fit import Stopped, TrainingError, _write_history, fit, read_history
-from operators.training.settings import Settings
-from operators.training.soap import SOAP
+from operators.training.fit import (
+    Settings,
+    Stopped,
+    TrainingError,
+    _write_history,
+    fit,
+    read_history,
+)
+from operators.training.optimizers import SOAP
 from operators.transforms import Normalizer, Predictor
 from pdegen.ownership import DamagedError, read_lines, write_lines
 

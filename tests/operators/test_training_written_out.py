@@ -14,9 +14,8 @@ from operators.base import Operator
 from operators.data import Channel, Samples
 from operators.norms import RelativeL1
 from operators.training.checkpoint import load_state
-from operators.training.fit import fit
-from operators.training.schedules import OneCycle
-from operators.training.settings import Settings
+from operators.training.fit import Settings, fit
+from operators.training.optimizers import OneCycle
 from operators.transforms import Normalizer, Predictor
 from pdegen.domains import Box
 

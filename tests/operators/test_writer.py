@@ -13,8 +13,7 @@ from operators.norms import RelativeH1
 from operators.training import checkpoint
 from operators.training import fit as train
 from operators.training.checkpoint import load_state, saving_checkpoint, saving_state
-from operators.training.fit import TrainingError, fit
-from operators.training.settings import Settings
+from operators.training.fit import Settings, TrainingError, fit
 from operators.transforms import Normalizer, Predictor
 from pdegen.ownership import Writer, read_lines
 

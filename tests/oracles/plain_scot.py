@@ -12,7 +12,7 @@ import torch
 from torch.nn.functional import conv2d, conv_transpose2d, gelu, normalize
 
 from operators.models.scot import ScOT
-from operators.training.start import renamed
+from operators.training.fit import renamed
 
 
 class PlainScOT:

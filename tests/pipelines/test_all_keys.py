@@ -14,10 +14,8 @@ import torch
 
 from operators.norms import RelativeH1, WeightedH1
 from operators.symmetries import CircleSymmetries
-from operators.training.optimizers import Adam
-from operators.training.schedules import OneCycle
-from operators.training.settings import Settings
-from operators.training.soap import SOAP
+from operators.training.fit import Settings
+from operators.training.optimizers import SOAP, Adam, OneCycle
 from pdegen.recipe import Recipe
 from pipelines.config.benchmark import Benchmark
 from pipelines.config.experiment import Experiment

@@ -4,7 +4,7 @@ import pytest
 
 from operators.data import allowed_resolutions
 from operators.registry import build_operator
-from operators.training.soap import SOAP
+from operators.training.optimizers import SOAP
 from pdegen.schema import SchemaError
 from pipelines.config.experiment import load_experiment
 from pipelines.config.shipped import names as shipped

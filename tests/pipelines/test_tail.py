@@ -11,7 +11,7 @@ import torch
 
 from operators.data.samples import inclusion
 from operators.registry import build_operator
-from operators.training import fit as training
+from operators.training import fit
 from operators.training.checkpoint import load_checkpoint, load_state
 from operators.training.fit import Stopped
 from pdegen.equations.base import SampleError
@@ -212,7 +212,7 @@ def test_a_candidate_without_a_relative_error_is_drawn_like_one_without_error(
 
 def test_candidates_are_scored_by_the_averaged_weights(experiment, store, tmp_path, monkeypatch):
     scored, averages = [], []
-    draw, average = TailDraw.__call__, training._average
+    draw, average = TailDraw.__call__, fit._average
 
     def watched_draw(self, predictor, epoch):
         scored.append(predictor)
@@ -223,7 +223,7 @@ def test_candidates_are_scored_by_the_averaged_weights(experiment, store, tmp_pa
         average(averaged, current, decay)
 
     monkeypatch.setattr(TailDraw, "__call__", watched_draw)
-    monkeypatch.setattr(training, "_average", watched_average)
+    monkeypatch.setattr(fit, "_average", watched_average)
     averaged = experiment.with_overrides({"training.average": 0.9, "training.epochs": 2})
     train(averaged, store, tmp_path / "run", CPU)
     assert len(scored) == 2

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from operators.training import fit as fitting
+from operators.training import fit
 from operators.training.fit import read_history
 from pdegen.ownership import read_json
 from pipelines.config.experiment import load_experiment
@@ -129,7 +129,7 @@ def some(client, run, metrics=(), params=()):
 
 
 MOMENTS = {
-    "the state is written, the history is not": (fitting, "_write_history", 2, die, None),
+    "the state is written, the history is not": (fit, "_write_history", 2, die, None),
     "the training has a name, MLflow does not know it": (mlflow, "_opened", 1, die, None),
     "MLflow knows the training, no epoch of it": (mlflow, "_opened", 1, None, die),
     "a record of TensorBoard is cut off": (SummaryWriter, "flush", 2, None, cut_off),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from operators.training.ranks import Ranks
+from operators.training.step import Ranks
 from pdegen.schema import SchemaError
 from pipelines.config.experiment import load_experiment
 from pipelines.runs.training import train
