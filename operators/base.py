@@ -3,12 +3,51 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
+import numpy as np
+import torch
 from jaxtyping import Bool, Float
+from pydantic import Field
 from torch import Tensor, nn
 
 from pdegen.domains import Box, Domain
+
+# Bounds of the arguments of constructors that files set: files are checked against them.
+
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Decay = Annotated[float, Field(ge=0, lt=1)]  # of a running mean, or a fraction that may be 0
+Fraction = Annotated[float, Field(gt=0, lt=1)]
+Factor = Annotated[float, Field(gt=0, le=1)]
+Divisor = Annotated[float, Field(ge=1)]
+Count = Annotated[int, Field(ge=1, le=2**32)]
+
+
+def require(condition: bool, requirement: str, *values: object) -> None:
+    """Raise ValueError unless a condition holds.
+
+    >>> require(-1 >= 0, "weight_decay must be >= 0", -1)
+    Traceback (most recent call last):
+    ValueError: weight_decay must be >= 0, got -1
+    """
+    if not condition:
+        raise ValueError(f"{requirement}, got {', '.join(map(str, values))}")
+
+
+# Random number streams that are determined by a key.
+
+
+def stream_seed(*key: int) -> int:
+    """A seed of 63 bits, computed from a key of integers >= 0."""
+    return int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> 1)
+
+
+def generator(*key: int) -> torch.Generator:
+    """A random generator on the CPU, seeded by a key of integers >= 0."""
+    return torch.Generator().manual_seed(stream_seed(*key))
+
 
 Function = Float[Tensor, "batch *grid c"]
 Points = Float[Tensor, "*grid dim"] | Float[Tensor, "batch *grid dim"]

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from operators.bounds import NonNegative
+from operators.base import NonNegative
 from pdegen.domains import Box, Domain
 
 Function = Float[Tensor, "batch n c"]

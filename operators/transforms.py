@@ -3,19 +3,253 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from operators.base import Blocks, Operator
-from operators.boundary import Boundary
 from operators.data import Map, Samples, Task
-from operators.symmetries import check_mean, square_mean
-from pdegen.domains import Box, Domain
+from pdegen.domains import Box, Cloud, Curvilinear, Domain
 from pdegen.store.format import ParameterLaw
+
+# Known values of u on the boundary of its domain.
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """Known values of u on the boundary of the domain, at any resolution.
+
+    Args:
+        values: Boundary value of each channel; None if the value is unknown.
+        ends: Whether the first and last points along each axis of a box or a structured mesh lie on
+            the boundary.
+        edge: Mask of the boundary points of a cloud; replaces `ends`.
+
+    >>> Boundary((0.0,), (True,)).points((4,))
+    tensor([ True, False, False,  True])
+    """
+
+    values: tuple[float | None, ...]
+    ends: tuple[bool, ...] = ()
+    edge: Bool[Tensor, " points"] | None = None
+
+    @classmethod
+    def of(cls, domain: Domain, values: Sequence[float | None]) -> Boundary | None:
+        """The boundary values on a domain.
+
+        The result is None if no value is known or no point lies on the boundary. The outermost
+        points of a cell grid, for example, lie half a cell inside the domain.
+        """
+        boundary = cls(tuple(values))
+        if isinstance(domain, Box):
+            boundary = replace(
+                boundary, ends=tuple(bool(grid.boundary.any()) for grid in domain.grids)
+            )
+        elif isinstance(domain, Curvilinear):
+            closed = domain.closed or (False,) * domain.dim
+            boundary = replace(boundary, ends=tuple(not is_closed for is_closed in closed))
+        elif isinstance(domain, Cloud) and domain.edge is not None:
+            boundary = replace(boundary, edge=torch.from_numpy(domain.edge))
+        edge = boundary.edge
+        exists = any(boundary.ends) or (edge is not None and bool(edge.any()))
+        return boundary if exists and any(v is not None for v in values) else None
+
+    def description(self) -> dict[str, Any]:
+        """The boundary values as JSON, for a checkpoint."""
+        edge = None if self.edge is None else [len(self.edge), *self.edge.nonzero()[:, 0].tolist()]
+        return {"values": list(self.values), "ends": list(self.ends), "edge": edge}
+
+    @classmethod
+    def described(cls, content: Mapping[str, Any]) -> Boundary:
+        """Create boundary values from their `description`."""
+        edge = None
+        if content["edge"] is not None:
+            edge = torch.zeros(content["edge"][0], dtype=torch.bool)
+            edge[content["edge"][1:]] = True
+        values = tuple(None if v is None else float(v) for v in content["values"])
+        return cls(values, tuple(map(bool, content["ends"])), edge)
+
+    def points(self, grid: tuple[int, ...]) -> Bool[Tensor, " *grid"]:
+        """Mask of the boundary points of a grid with this shape.
+
+        Raises:
+            ValueError: If a cloud has another number of points.
+        """
+        if self.edge is not None:
+            if self.edge.shape != grid:
+                raise ValueError(
+                    f"the boundary is known for {len(self.edge)} points, not for {grid}"
+                )
+            return self.edge
+        mask = torch.zeros(grid, dtype=torch.bool)
+        for axis in (axis for axis, ends in enumerate(self.ends) if ends):
+            mask.movedim(axis, 0)[[0, -1]] = True
+        return mask
+
+    def on(self, grid: tuple[int, ...], like: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Tensors (factor, summand) such that factor * u + summand has the known boundary values.
+
+        The summand is None if all boundary values are 0.
+        """
+        fixed = self.points(grid)[..., None] & torch.tensor([v is not None for v in self.values])
+        added = fixed * torch.tensor([v or 0.0 for v in self.values])
+        return (~fixed).to(like), added.to(like) if any(self.values) else None
+
+
+# Symmetries of solution maps: drawn at random for data augmentation, or averaged over.
+
+
+class CircleSymmetries:
+    """Random symmetries of equations on the circle, drawn separately for each sample of a batch.
+
+    The symmetries are shifts by grid points, u(x, t) -> u(x - s, t), and the odd reflection,
+    u(x, t) -> -u(-x, t). Both map solutions to solutions, for example those of Burgers' equation.
+    They do not change the distribution of a homogeneous symmetric random field. The same symmetry
+    is applied to the input and the target of a sample.
+    """
+
+    def __init__(self, shift: bool = True, reflection: bool = True) -> None:
+        self.shift, self.reflection = shift, reflection
+
+    @property
+    def names(self) -> set[str]:
+        """Names of the symmetries in stores (`pdegen.store.format.Physics`)."""
+        drawn = {"shift": self.shift, "odd-reflection": self.reflection}
+        return {name for name, is_drawn in drawn.items() if is_drawn}
+
+    def check(self, domain: Domain) -> None:
+        """Raise ValueError if the domain is not a circle."""
+        if not isinstance(domain, Box) or domain.kinds != ("periodic",):
+            raise ValueError(
+                f"shift and reflection need one periodic axis, the data have {domain.kind} axes "
+                f"{' x '.join(domain.kinds)}"
+            )
+
+    def __call__(
+        self, a: Float[Tensor, "batch n c_in"], u: Float[Tensor, "batch n c_out"]
+    ) -> tuple[Float[Tensor, "batch n c_in"], Float[Tensor, "batch n c_out"]]:
+        batch, n = a.shape[:2]
+        point = torch.arange(n, device=a.device).expand(batch, n)
+        sign = torch.ones(batch, 1, 1, device=a.device, dtype=a.dtype)
+        if self.reflection:
+            mirrored = torch.rand(batch, 1, device=a.device) < 0.5
+            point = torch.where(mirrored, -point, point)
+            sign = torch.where(mirrored[..., None], -sign, sign)
+        if self.shift:
+            point = point + torch.randint(n, (batch, 1), device=a.device)
+        sample = torch.arange(batch, device=a.device)[:, None]
+        return sign * a[sample, point % n], sign * u[sample, point % n]
+
+
+class DiagonalShifts:
+    """Random shifts of the torus along (1, -1), drawn separately for each sample of a batch.
+
+    A shift by s grid points maps w(x, y) to w(x + s, y - s). It maps solutions of the vorticity
+    equation to solutions, because its force depends on x + y only (`pdegen.equations.vorticity`).
+    It does not change the distribution of a homogeneous random field. The same shift is applied to
+    the input and the target of a sample.
+    """
+
+    names = frozenset({"diagonal-shift"})
+
+    def check(self, domain: Domain, x: Float[Tensor, "n1 n2 2"]) -> None:
+        """Raise ValueError if the domain is not a torus with the same points along both axes."""
+        if not isinstance(domain, Box) or domain.kinds != ("periodic", "periodic"):
+            kinds = f" with axes {' x '.join(domain.kinds)}" if isinstance(domain, Box) else ""
+            raise ValueError(
+                f"diagonal needs two periodic axes, the data are on a {domain.kind}{kinds}"
+            )
+        first, second = x[:, 0, 0], x[0, :, 1]
+        if first.shape != second.shape or not torch.allclose(first, second):
+            raise ValueError("diagonal needs the same points along both axes")
+
+    def __call__(
+        self, a: Float[Tensor, "batch n n c_in"], u: Float[Tensor, "batch n n c_out"]
+    ) -> tuple[Float[Tensor, "batch n n c_in"], Float[Tensor, "batch n n c_out"]]:
+        batch, n = a.shape[:2]
+        shift = torch.randint(n, (batch, 1, 1), device=a.device)
+        point = torch.arange(n, device=a.device)
+        sample = torch.arange(batch, device=a.device)[:, None, None]
+        row, column = (point[:, None] + shift) % n, (point - shift) % n
+        return a[sample, row, column], u[sample, row, column]
+
+
+class SquareSymmetries:
+    """One of the 8 symmetries of the square, drawn at random for each sample of a batch.
+
+    Reflections and rotations map solutions of -div(a grad u) = 1 with u = 0 on the boundary to
+    solutions. They do not change the distribution of the Gaussian fields on the square. The same
+    symmetry is applied to the input and the target of a sample. The grids of inputs and targets may
+    differ, but each grid must be symmetric.
+
+    Args:
+        mean: Whether predictions of the trained operator are means over the images of the input,
+            as computed by `square_mean`.
+    """
+
+    names = frozenset({"square"})
+
+    def __init__(self, mean: bool = False) -> None:
+        self.mean = mean
+
+    def check(self, x: Float[Tensor, "n1 n2 2"]) -> None:
+        """Raise ValueError if a grid does not have the symmetries of the square."""
+        first, second = x[:, 0, 0], x[0, :, 1]
+        if first.shape != second.shape or not torch.equal(first, second):
+            raise ValueError("symmetries of the square need the same points along both axes")
+        if not torch.allclose(first, 1 - first.flip(0), atol=1e-6):
+            raise ValueError("symmetries of the square need points symmetric in (0, 1)")
+
+    def __call__(
+        self, a: Float[Tensor, "batch n n c_in"], u: Float[Tensor, "batch m m c_out"]
+    ) -> tuple[Float[Tensor, "batch n n c_in"], Float[Tensor, "batch m m c_out"]]:
+        drawn = torch.rand(3, len(a), 1, 1, 1, device=a.device) < 0.5
+
+        def transformed(v: Tensor) -> Tensor:
+            v = torch.where(drawn[0], v.flip(1), v)
+            v = torch.where(drawn[1], v.flip(2), v)
+            return torch.where(drawn[2], v.transpose(1, 2), v)
+
+        return transformed(a), transformed(u)
+
+
+def check_mean(x: Tensor | None, y: Tensor | None) -> None:
+    """Raise ValueError if `square_mean` cannot be taken for inputs at x and outputs at y.
+
+    Args:
+        x: Points of the inputs that all samples share; None if they differ by sample.
+        y: Points of the outputs that all samples share; None if they are those of the inputs.
+    """
+    for points in (x, x if y is None else y):
+        if points is None or points.ndim != 3:
+            raise ValueError("a mean over the symmetries of the square needs points of a grid")
+        SquareSymmetries().check(points)
+
+
+def square_mean(
+    apply: Callable[[Tensor], Tensor], a: Float[Tensor, "batch n n c_in"]
+) -> Float[Tensor, "batch m m c_out"]:
+    """The mean of g⁻¹ G(g a) over the 8 symmetries g of the square.
+
+    The map from a to the mean has these symmetries, whatever the map G is. If the true map has
+    them too, the mean squared error of the mean is at most that of G on the images of a.
+
+    Args:
+        apply: The map G.
+    """
+    total = torch.zeros((), dtype=a.dtype, device=a.device)
+    for swapped, *flipped in product((False, True), repeat=3):
+        axes = [axis for axis, is_flipped in enumerate(flipped, 1) if is_flipped]
+        image = a.flip(axes).transpose(1, 2) if swapped else a.flip(axes)
+        u = apply(image)
+        total = total + (u.transpose(1, 2) if swapped else u).flip(axes)
+    return total / 8
+
 
 Function = Float[Tensor, "batch *grid c"]
 Positions = tuple[Tensor | None, ...]  # x, y, and the mask if there is one
@@ -294,7 +528,7 @@ class Predictor(nn.Module):
         task: The learning task, which may apply the operator repeatedly.
         extent: The box whose points are rescaled to the unit box; None for no rescaling.
         mean: Whether predictions in evaluation mode are means over the 8 symmetries of the square
-            (`operators.symmetries.square_mean`). The points are then those of a symmetric grid.
+            (`operators.transforms.square_mean`). The points are then those of a symmetric grid.
     """
 
     def __init__(

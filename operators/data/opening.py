@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from operators.base import generator
 from operators.data.resolution import DataError, Reduction, Resolution, Strided, Subsample, one_line
 from operators.data.samples import (
     Batch,
@@ -29,7 +30,6 @@ from operators.data.samples import (
     Samples,
     quadrature,
 )
-from operators.seeds import generator
 from pdegen.domains import Box, Cloud, Domain
 from pdegen.store.format import ParameterLaw
 from pdegen.store.reading import Array, Shards, Store, StoreError, open_sealed

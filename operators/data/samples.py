@@ -18,8 +18,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
+from operators.base import generator
 from operators.data.resolution import DataError, Strided, strides
-from operators.seeds import generator
 from pdegen.domains import Box, Domain
 from pdegen.store.format import Axis, ParameterLaw
 

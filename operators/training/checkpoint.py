@@ -23,13 +23,12 @@ from safetensors.torch import save as bytes_of
 from torch import Tensor
 
 from operators.base import Operator
-from operators.boundary import Boundary
 from operators.data import Samples
 from operators.data.trajectories import task_from
 from operators.plugins import fault_of_class, recorded_file, recorded_files
 from operators.registry import OPERATORS
 from operators.trained import trained_folder, trained_models
-from operators.transforms import Extent, Normalizer, Predictor
+from operators.transforms import Boundary, Extent, Normalizer, Predictor
 from pdegen.domains import Box, DomainError, from_attributes
 from pdegen.ownership import FileError, read, read_json, write
 

@@ -17,12 +17,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load as tensors_of
 from torch import Tensor, nn
 
-from operators.base import Operator
+from operators.base import Operator, stream_seed
 from operators.data import Batch, Resident, Samples
 from operators.data.samples import Drawn
 from operators.norms import mean_defined, undefined
 from operators.plugins import digests_of
-from operators.seeds import stream_seed
 from operators.training.checkpoint import (
     CheckpointError,
     Grids,

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from operators.bounds import NonNegative, Positive, require
+from operators.base import NonNegative, Positive, require
 from operators.norms import RelativeH1, RelativeL1, RelativeL2, WeightedH1, check_periodic
 from operators.registry import register_loss
 from pdegen.domains import Box, Domain

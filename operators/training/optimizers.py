@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from operators.bounds import Count, Decay, Divisor, Factor, Fraction, NonNegative, require
+from operators.base import Count, Decay, Divisor, Factor, Fraction, NonNegative, require
 from operators.registry import register_optimizer, register_schedule
 from operators.training.step import Repeated
 

@@ -18,9 +18,8 @@ from pydantic import (
 from torch import Tensor
 
 from operators.data import Samples
-from operators.symmetries import CircleSymmetries, DiagonalShifts, SquareSymmetries
 from operators.training.step import Augmentation
-from operators.transforms import Normalizer
+from operators.transforms import CircleSymmetries, DiagonalShifts, Normalizer, SquareSymmetries
 from pdegen.domains import Box, Cloud
 from pdegen.sampling.noise import Levels, NoiseKind, NoiseModel
 from pdegen.schema import NonNegative, SchemaError, Strict, brief
@@ -29,7 +28,7 @@ Level = Annotated[float, Field(allow_inf_nan=False)] | tuple[float, float]
 
 
 class Symmetries(Strict):
-    """Augmentation of training samples by random symmetries (`operators.symmetries`).
+    """Augmentation of training samples by random symmetries (`operators.transforms`).
 
     Args:
         shift: Random shifts along the circle.

@@ -7,14 +7,19 @@ import torch
 from torch import Tensor
 
 from operators.base import Operator, check_domain
-from operators.boundary import Boundary
 from operators.data import DataError, Samples
 from operators.registry import build_operator
-from operators.symmetries import CircleSymmetries, DiagonalShifts, SquareSymmetries
 from operators.training.evaluate import check_defined, positions, quadrature_of
 from operators.training.fit import Settings
 from operators.training.step import Augmentation, is_out_of_memory
-from operators.transforms import Normalizer, Predictor
+from operators.transforms import (
+    Boundary,
+    CircleSymmetries,
+    DiagonalShifts,
+    Normalizer,
+    Predictor,
+    SquareSymmetries,
+)
 from pdegen.domains import Box
 from pdegen.plugins import error_in_plugin
 from pdegen.schema import SchemaError

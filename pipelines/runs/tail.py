@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from operators.base import generator
 from operators.data import Samples
 from operators.data.samples import Drawn, inclusion, systematic
-from operators.seeds import generator
 from operators.training.evaluate import scores
 from operators.transforms import Predictor
 from pdegen.equations.base import SampleError

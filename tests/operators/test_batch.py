@@ -7,14 +7,13 @@ import pytest
 import torch
 
 from operators.base import Operator
-from operators.boundary import Boundary
 from operators.data import DataError, Samples
 from operators.data.samples import quadrature
 from operators.norms import RelativeL1, RelativeL2, relative_error, relative_l2
 from operators.training.checkpoint import load_checkpoint, saving_checkpoint
 from operators.training.evaluate import errors, predictions, scores
 from operators.training.step import Step
-from operators.transforms import Normalizer, Predictor
+from operators.transforms import Boundary, Normalizer, Predictor
 from pdegen.domains import Box, Cloud, Curvilinear, NodalGrid, PeriodicGrid
 
 COUNTS = (7, 4, 6, 5, 7, 3)

@@ -7,16 +7,14 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from operators.base import Operator
-from operators.boundary import Boundary
 from operators.data import Batch
 from operators.models.fno import FNO
 from operators.models.galerkin import GalerkinTransformer
 from operators.nn import spectral
 from operators.norms import RelativeH1
-from operators.symmetries import CircleSymmetries
 from operators.training import step as step_module
 from operators.training.step import AS_WRITTEN, Acceleration, AccelerationError, Step, Watch
-from operators.transforms import Normalizer, Predictor
+from operators.transforms import Boundary, CircleSymmetries, Normalizer, Predictor
 
 CPU = torch.device("cpu")
 RECORDED = replace(AS_WRITTEN, graphed=True)

@@ -10,13 +10,11 @@ import torch
 from safetensors.torch import load_file
 
 from operators.base import Operator
-from operators.boundary import Boundary
 from operators.data import read_pairs
 from operators.models.fno import FNO
 from operators.models.galerkin import GalerkinTransformer
 from operators.models.galerkin2d import GalerkinTransformer2d
 from operators.norms import RelativeH1, RelativeL2, WeightedH1, relative_l2
-from operators.symmetries import CircleSymmetries, SquareSymmetries
 from operators.training import fit as fit_module
 from operators.training.checkpoint import (
     CheckpointError,
@@ -34,7 +32,7 @@ from operators.training.fit import (
     read_history,
 )
 from operators.training.optimizers import SOAP
-from operators.transforms import Normalizer, Predictor
+from operators.transforms import Boundary, CircleSymmetries, Normalizer, Predictor, SquareSymmetries
 from pdegen.ownership import DamagedError, read_lines, write_lines
 
 

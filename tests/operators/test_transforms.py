@@ -8,16 +8,18 @@ import torch
 from scipy.interpolate import RegularGridInterpolator
 
 from operators.base import Operator
-from operators.boundary import Boundary
 from operators.models.fno import FNO
-from operators.symmetries import (
+from operators.transforms import (
+    Boundary,
     CircleSymmetries,
     DiagonalShifts,
+    Extent,
+    Normalizer,
+    Predictor,
     SquareSymmetries,
     check_mean,
     square_mean,
 )
-from operators.transforms import Extent, Normalizer, Predictor
 from pdegen.domains import Box, CellGrid, Cloud, NodalGrid, PeriodicGrid
 from pdegen.equations.burgers.solver import ColeHopf
 from pdegen.equations.darcy.finite_volume import FiniteVolume

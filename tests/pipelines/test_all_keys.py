@@ -13,9 +13,9 @@ from pathlib import Path
 import torch
 
 from operators.norms import RelativeH1, WeightedH1
-from operators.symmetries import CircleSymmetries
 from operators.training.fit import Settings
 from operators.training.optimizers import SOAP, Adam, OneCycle
+from operators.transforms import CircleSymmetries
 from pdegen.recipe import Recipe
 from pipelines.config.benchmark import Benchmark
 from pipelines.config.experiment import Experiment

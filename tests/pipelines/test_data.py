@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 import torch
 
-from operators.boundary import Boundary
 from operators.data import Map, Resident, Streamed
 from operators.training.fit import Stopped
+from operators.transforms import Boundary
 from pdegen.domains import Box
 from pdegen.schema import SchemaError
 from pdegen.store.reading import Store
