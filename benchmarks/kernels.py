@@ -28,8 +28,8 @@ from operators.norms import RelativeL2
 from operators.training.optimizers import Adam
 from operators.training.step import Step
 from operators.transforms import Normalizer, Predictor
+from pipelines.config.declared import parse_model
 from pipelines.config.experiment import load_experiment
-from pipelines.config.models import parse_model
 from pipelines.runs.checks import checked_operator
 from pipelines.studies.cost import random_pairs
 

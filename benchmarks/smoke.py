@@ -28,7 +28,7 @@ from operators.data import Batch
 from operators.norms import RelativeL2
 from operators.training.step import AS_WRITTEN, Acceleration, Step
 from operators.transforms import Normalizer, Predictor
-from pipelines.config.models import MODELS, parse_model
+from pipelines.config.declared import MODELS, parse_model
 from pipelines.studies.cost import clock_of
 
 _LIMIT = 240  # seconds for a row

@@ -36,7 +36,7 @@ from operators.norms import relative_l2
 from operators.training.optimizers import OneCycle
 from operators.transforms import Normalizer, Predictor
 from pdegen.recipe import Recipe, load_recipe
-from pipelines.config.stream import CANDIDATES
+from pipelines.config.experiment import CANDIDATES
 from pipelines.runs.solving import first_number
 from pipelines.runs.tail import POWER, UNIFORM
 

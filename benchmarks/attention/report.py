@@ -13,7 +13,7 @@ from benchmarks.attention.latent import Latent, effective_rank, latents, spectru
 from benchmarks.attention.sturm_liouville import Line, SturmLiouville, Walls, principal_cosines
 from operators.training.evaluate import positions, quadrature_of
 from pdegen.domains import Box, Domain, Grid, NodalGrid
-from pipelines.config.physics import physics_of
+from pipelines.config.experiment import physics_of
 from pipelines.reports import samples
 from pipelines.reports.document import Section, Table
 from pipelines.reports.fields import Look, line

@@ -15,7 +15,7 @@ from operators.data import Batch
 from operators.norms import RelativeL2
 from operators.training.step import Step, keep_memory
 from operators.transforms import Normalizer, Predictor
-from pipelines.config.models import parse_model
+from pipelines.config.declared import parse_model
 from pipelines.studies.cost import peak_bytes
 
 _BATCH = 2

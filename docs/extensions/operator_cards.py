@@ -11,9 +11,9 @@ import keys
 import pictures
 
 from operators.base import Operator
+from pipelines.config.declared import MODELS
 from pipelines.config.experiment import Experiment
 from pipelines.config.keys import Key, keys_of, opening
-from pipelines.config.models import MODELS
 
 # Cards and galleries have no list of sections: tables and pictures take its width.
 WIDE = "---\nhtml_theme.sidebar_secondary.remove: true\n---\n"

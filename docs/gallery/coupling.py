@@ -19,10 +19,9 @@ from matplotlib.image import AxesImage
 import operators
 import pdegen
 import pipelines
-from pipelines.config.benchmark import Benchmark, Case, load_benchmark
-from pipelines.config.entries import Entry
+from pipelines.config.benchmark import Benchmark, Case, Entry, load_benchmark
+from pipelines.config.declared import parse_model
 from pipelines.config.experiment import Experiment
-from pipelines.config.models import parse_model
 from pipelines.reports.fields import MEDIUM
 from pipelines.reports.figures import TIMES, legend, save, styled
 from pipelines.reports.palette import MODEL, QUIET, TRUTH

@@ -22,7 +22,7 @@ from PIL import Image
 import pdegen
 from pdegen.recipe import load_recipe, recipe_names
 from pdegen.schema import near
-from pipelines.config.models import MODELS
+from pipelines.config.declared import MODELS
 from pipelines.reports.pictures import plot_store
 
 LARGEST = 60_000  # bytes of a picture

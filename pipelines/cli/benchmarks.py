@@ -29,8 +29,7 @@ from pipelines.cli.terminal import note, say
 from pipelines.cli.trainings import Launch, command_line
 
 if TYPE_CHECKING:  # each command imports its own modules when it runs, so commands start fast
-    from pipelines.config.benchmark import Benchmark
-    from pipelines.config.entries import Profile
+    from pipelines.config.benchmark import Benchmark, Profile
     from pipelines.studies.benchmark import BenchmarkRun
 
 Words = list[str] | None
@@ -93,8 +92,7 @@ def benchmark_command(
     An operator of --plugin that the table does not have is a further row. With --resume, --only and
     --on choose what is computed; the other finished rows of the folder stay in its table.
     """
-    from pipelines.config.benchmark import load_benchmark
-    from pipelines.config.entries import Profile
+    from pipelines.config.benchmark import Profile, load_benchmark
     from pipelines.reports.benchmark_report import write_benchmark_report
     from pipelines.studies.extended import extended
 
@@ -162,7 +160,7 @@ def chosen(
 
 def _whole(benchmark: "Benchmark", quick: bool) -> "Benchmark":
     """A benchmark or its small version, with further rows for operators of users' files."""
-    from pipelines.config.plugin_rows import with_plugin_rows
+    from pipelines.config.benchmark import with_plugin_rows
 
     return with_plugin_rows(benchmark.quickly() if quick else benchmark)
 

@@ -12,7 +12,7 @@ import typer
 
 from pdegen.schema import SchemaError
 from pdegen.shipped import recipe_names
-from pipelines.config.extending import read_benchmark
+from pipelines.config.benchmark import read_benchmark
 from pipelines.config.shipped import file_of, names
 
 

@@ -173,7 +173,7 @@ def keys_command(
     plugin: Plugin = None,
 ) -> None:
     """List the keys that --set takes: values, defaults, units and meanings."""
-    from pipelines.config.overridable import overridable
+    from pipelines.config.keys import overridable
 
     files = overridable(name)
     if of is not None:

@@ -5,29 +5,352 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import product
+from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from pdegen.schema import Count, Name, Positive, SchemaError, flattened, is_name, near
-from pipelines.config.data import merged
-from pipelines.config.entries import (
-    FIGURES,
-    Budget,
-    Dataset,
-    Entry,
-    Extending,
-    Profile,
-    Protocols,
-    Quick,
-    Search,
-    TrainingFact,
+from operators.registry import OPERATORS
+from pdegen.domains import Box
+from pdegen.plugins import plugin_of
+from pdegen.schema import (
+    Count,
+    Name,
+    Positive,
+    SchemaError,
+    Strict,
+    brief,
+    flattened,
+    is_name,
+    near,
+    read_toml,
 )
-from pipelines.config.experiment import Experiment, without
-from pipelines.config.extending import read_benchmark
+from pipelines.config.declared import MODELS, Model, ModelSpec
+from pipelines.config.experiment import Experiment, Protocol, load_experiment, merged, without
 from pipelines.config.shipped import check_slugs, file_of, slug
-from pipelines.config.soundness import check
+
+# Tables of a benchmark or profile file: datasets, operators and the quick version.
+
+
+_Keys = BeforeValidator(lambda keys: flattened(keys) if isinstance(keys, Mapping) else keys)
+_Overrides = Annotated[dict[str, Any], _Keys]
+Overrides = Annotated[_Overrides, Field(default_factory=dict)]
+_Values = Annotated[list[Any], Field(min_length=1)]
+Search = Annotated[dict[str, _Values], _Keys, Field(default_factory=dict)]
+Coarser = Annotated[tuple[dict[str, Any], ...], Field(strict=False)]
+Measure = Literal["l2", "block", "steps", "seen", "unseen", "l1", "points", "near", "deformed"]
+TrainingFact = Literal["parameters", "gflop", "hours", "seconds", "epoch"]
+StepCost = Literal["speed", "gflop", "memory", "allocated"]
+FIGURES = ("published", "published_grids", "published_measures", "published_training")
+Protocols = Annotated[tuple[Protocol, ...], Field(strict=False)]
+_Points = Annotated[int, Field(strict=False)]  # keys in TOML are strings
+
+
+class Extending(Strict):
+    """A file that may extend another file.
+
+    Args:
+        extends: Name or TOML file of a benchmark over which this file is merged; empty in the
+            merged declaration (`pipelines.config.benchmark`).
+    """
+
+    extends: Annotated[str, Field(exclude=True)] = ""
+
+    @field_validator("extends")
+    @classmethod
+    def _merged(cls, extends: str) -> str:
+        if extends:
+            raise ValueError("is a key of files, which load_benchmark merges")
+        return extends
+
+
+class Budget(Strict):
+    """Training of each operator with more and more epochs, until its validation error is flat.
+
+    An operator is trained with the declared epochs, with twice as many, and so on. Each of these is
+    a whole training from the beginning, because learning rates depend on the number of steps. The
+    training with the smallest validation error is used.
+
+    Args:
+        flat: Epochs are not doubled again once doubling has reduced the validation error by less
+            than this share, if the error is also below 0.95 times that of the best trivial
+            predictor. [1]
+        seconds: Largest processor time of all trainings of an operator on a dataset together (wall
+            time on a GPU). Epochs are not doubled if the next training is expected to exceed it;
+            the table says so. [s]
+    """
+
+    flat: Annotated[float, Field(gt=0, lt=1)] = 0.05
+    seconds: Positive = 600.0
+
+
+class Dataset(Strict):
+    """A dataset of a benchmark, with the training and evaluation common to all operators.
+
+    Args:
+        experiment: Name of an experiment. Its data, training, normalisation and resolutions are
+            used, but not its model.
+        overrides: Values of keys of the experiment.
+        measure: The error shown in the table: "l2" or one of `pipelines.runs.measures.MEASURES`.
+        coarser: List of overrides of the recipe, each of which makes the solver coarser. Operators
+            are compared with the cost and error of these solves (`pipelines.studies.solver`).
+        seeds: Number of trainings of each operator on this dataset; by default that of the
+            benchmark.
+    """
+
+    experiment: str
+    overrides: Overrides
+    measure: Measure = "l2"
+    coarser: Coarser = ()
+    seeds: Count | None = None
+
+    def load(self) -> Experiment:
+        return load_experiment(self.experiment).with_overrides(self.overrides)
+
+
+class Entry(Strict):
+    """An operator of a benchmark.
+
+    Args:
+        model: The operator, for all datasets whose dimension it supports.
+        models: Operators by dataset, if their settings differ.
+        overrides: Values of keys of the experiments for this operator only. The report lists them.
+        published: Published mean errors by dataset, in the measure of the dataset.
+        published_grids: Published mean errors on other grids, by dataset and number of points.
+        published_measures: Published mean errors in other measures, by dataset and measure.
+        published_training: Published facts of the trainings, by dataset. "parameters" is the
+            number of parameters, "gflop" the operations of a step in 1e9, "hours" the duration of
+            the training, "seconds" the duration of an epoch, "epoch" the number of the best epoch.
+        differs: Difference from the published setting, in words.
+    """
+
+    model: ModelSpec | None = None
+    models: Annotated[dict[str, ModelSpec], Field(default_factory=dict)]
+    overrides: Overrides
+    published: Annotated[dict[str, float], Field(default_factory=dict)]
+    published_grids: Annotated[dict[str, dict[_Points, float]], Field(default_factory=dict)]
+    published_measures: Annotated[dict[str, dict[Measure, float]], Field(default_factory=dict)]
+    published_training: Annotated[dict[str, dict[TrainingFact, float]], Field(default_factory=dict)]
+    differs: str = ""
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if (self.model is None) == (not self.models):
+            raise ValueError("an operator needs either model, or models by dataset")
+        for figures in (getattr(self, figures) for figures in FIGURES):
+            for name in (name for name in figures if self.models and name not in self.models):
+                raise ValueError(f"published figures on {name}, for which models has no entry")
+        return self
+
+    @property
+    def lacks(self) -> str:
+        """A package that the operators need but that is not installed; "" if there is none."""
+        models = [*self.models.values(), *([] if self.model is None else [self.model])]
+        return next(filter(None, (model.lacks for model in models)), "")
+
+    def on(self, datasets: list[str]) -> Entry:
+        """This entry, restricted to the given datasets."""
+        return self.model_copy(
+            update={
+                name: {k: v for k, v in getattr(self, name).items() if k in datasets}
+                for name in ("models", *FIGURES)
+            }
+        )
+
+
+class Quick(Strict):
+    """The quick version of a benchmark, which suits two cores.
+
+    Args:
+        datasets: Names of the datasets in the quick version.
+        overrides: Values of keys, for all experiments.
+        changes: Values of further keys, by dataset.
+        coarser: Coarser solves by dataset. Datasets that are not named have no coarser solves.
+        operators: Operators that replace those of the benchmark; by default they are the same.
+        seeds, protocols: Values that replace those of the benchmark; by default they are the same.
+        search: Whether to run the search of the benchmark.
+        budget: Epochs of each operator; by default the declared ones.
+    """
+
+    datasets: Annotated[list[str], Field(min_length=1)]
+    overrides: Overrides
+    changes: Annotated[dict[str, _Overrides], Field(default_factory=dict)]
+    coarser: Annotated[dict[str, Coarser], Field(default_factory=dict)]
+    operators: Annotated[dict[str, Entry], Field(default_factory=dict)]
+    seeds: Count | None = None
+    protocols: Protocols | None = None
+    search: bool = True
+    budget: Budget | None = None
+
+
+class Profiled(Strict):
+    """An operator of a profile.
+
+    Args:
+        model: The operator.
+        published: Published costs: "speed" in steps per second, "gflop" of a step, "memory" of the
+            device in GB, and "allocated", the sum of the memory in GB that all operations allocate.
+        differs: Difference from the published setting, in words.
+    """
+
+    model: ModelSpec
+    published: Annotated[dict[StepCost, float], Field(default_factory=dict)]
+    differs: str = ""
+
+
+class Profile(Extending):
+    """A table of the costs of training steps, measured on random functions of one variable.
+
+    Args:
+        name: Name of the profile.
+        summary: Description in one line.
+        differs: Difference from the published setting, in words.
+        source: Place of the published costs: publication, table and machine.
+        points: Number of grid points.
+        batch: Number of samples in a step.
+        operators: The operators, by label in the table.
+        quick: Name of the profile that is its quick version; empty if there is none.
+    """
+
+    name: Name
+    summary: str
+    differs: str = ""
+    source: str = ""
+    quick: str = ""
+    points: Count
+    batch: Count
+    operators: Annotated[dict[str, Profiled], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _sourced(self) -> Self:
+        if not self.source and any(entry.published for entry in self.operators.values()):
+            raise ValueError("published costs need their source: publication, table and machine")
+        return self
+
+
+# Benchmark files that extend other benchmark files by the key `extends`.
+
+
+_KINDS = ("name", "experiment")  # keys that say what a table is about
+_EITHER = {  # a table has only one of the two
+    "model": "models", "models": "model",
+    "data.resolution": "data.resolutions", "data.resolutions": "data.resolution",
+}  # fmt: skip
+
+
+def read_benchmark(path: Path) -> dict[str, Any]:
+    """Content of a benchmark file, merged over the files that it extends.
+
+    Raises SchemaError if a file cannot be read, or if the files extend each other in a circle.
+    """
+    return _read(path, ())
+
+
+def _read(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
+    """Merged content of a file. `above` has the files that lead to this one by `extends`."""
+    content = read_toml(path)
+    place = path.resolve()
+    if place in above:
+        circle = [*above[above.index(place) :], place]
+        raise SchemaError(
+            f"{above[0]}: extends forms a circle: {' -> '.join(file.name for file in circle)}"
+        )
+    extended = content.pop("extends", None)
+    if extended is None:
+        return content
+    if not isinstance(extended, str) or not extended:
+        raise SchemaError(
+            f"{path}: extends must be the name of a benchmark or a TOML file, got {brief(extended)}"
+        )
+    try:
+        base = file_of("benchmark", extended)
+    except SchemaError as error:
+        raise SchemaError(f"{path}: extends: {error}") from None
+    if extended.endswith(".toml"):
+        base = path.parent / base
+    return merged_extending(_read(base, (*above, place)), content)
+
+
+def merged_extending(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of a benchmark file after `changes` is merged over `base`.
+
+    Tables merge by key; a list or another value replaces the former one. A table whose `name` or
+    `experiment` changes is about something else, and replaces the former table as a whole. Of
+    `model` and `models`, and of `data.resolution` and `data.resolutions`, the former one is dropped
+    if the changes have the other.
+
+    >>> merged({"seeds": 3, "search": {"lr": [1, 2]}}, {"seeds": 1, "search": {"batch": [4]}})
+    {'seeds': 1, 'search': {'lr': [1, 2], 'batch': [4]}}
+    >>> merged({"model": {"name": "fno", "modes": 8}}, {"model": {"name": "pit"}})
+    {'model': {'name': 'pit'}}
+    """
+    result = {key: value for key, value in base.items() if _EITHER.get(key) not in changes}
+    for key, value in changes.items():
+        former = result.get(key)
+        if isinstance(value, dict) and isinstance(former, dict) and not _differ(former, value):
+            result[key] = merged_extending(former, value)
+        else:
+            result[key] = value
+    return result
+
+
+def _differ(former: Mapping[str, Any], table: Mapping[str, Any]) -> bool:
+    """Whether a table is about something else than the former one."""
+    return any(isinstance(table.get(key), str) and table[key] != former.get(key) for key in _KINDS)
+
+
+# Checks of a benchmark that need its experiments, operators and recipes.
+
+
+_FIXED = ("training.seed", "training.protocol", "training.weights")  # of all trials of a search
+
+
+def check(benchmark: Benchmark) -> None:
+    """Raise SchemaError if a dataset, an operator's overrides, the search or the budget are
+    invalid."""
+    search = f"benchmark {benchmark.name}: a search"
+    for name, dataset in benchmark.datasets.items():
+        experiment = dataset.load()
+        for overrides in dataset.coarser:
+            experiment.data.load_recipe().with_overrides(overrides)
+        cases = [case for case in benchmark.cases() if case.dataset == name]
+        changed = {case.operator: benchmark.operators[case.operator].overrides for case in cases}
+        for owner, keys in [*changed.items(), (search, benchmark.search)]:
+            for key in keys:
+                full = key if ".overrides." in key else experiment.full_key(key)
+                if full.startswith(("data.recipe", "data.overrides")):
+                    raise SchemaError(f"{owner}: {key} belongs to the dataset, for all operators")
+                if owner == search and full in _FIXED:
+                    raise SchemaError(f"{owner} needs the same {key} for all trials")
+                if owner == search and not full.startswith("training."):
+                    raise SchemaError(f"{owner} may only try settings of the training, got {key}")
+                if full.startswith("model."):
+                    raise SchemaError(f"{owner}: {key} is set in its model, not in overrides")
+        if benchmark.search or benchmark.widths or benchmark.budget:
+            _check_selects_by_validation(benchmark, cases, search)
+        searched = [{key: value} for key, values in benchmark.search.items() for value in values]
+        for overrides in filter(None, [*changed.values(), *searched]):
+            experiment.with_overrides(overrides)
+        for case in cases:
+            benchmark.model(case).check_installed()
+            if not is_name(benchmark.name_of(case)):
+                raise SchemaError(f"benchmark {benchmark.name}: the name of {case} is too long")
+            for chosen in benchmark.searched(case):
+                benchmark.model(case, chosen)
+
+
+def _check_selects_by_validation(benchmark: Benchmark, cases: list[Case], search: str) -> None:
+    """Raise SchemaError if the search or the budget would choose by errors of the test split."""
+    for case in cases:
+        if case.protocol == "published" and len(benchmark.protocols) > 1:
+            continue  # it has the settings that the other protocol chooses, or declared ones
+        if benchmark.experiment(case, 0, {}).training.protocol == "published":
+            raise SchemaError(
+                f"{search if benchmark.budget is None else f'benchmark {benchmark.name}: a budget'}"
+                " needs a validation error, which the protocol published does not have"
+            )
+
 
 WIDTHS = ("width", "channels")  # names of the width; an operator uses the first that it has
 _NONE: Mapping[str, Any] = MappingProxyType({})
@@ -365,7 +688,7 @@ def load_benchmark(name: str, sound: bool = True) -> Benchmark | Profile:
     """Load a benchmark or a profile by name or from a TOML file.
 
     A file with the key `points` is a profile. A file with the key `extends` is merged over the file
-    that it names (`pipelines.config.extending.merged`).
+    that it names (`pipelines.config.benchmark.merged`).
 
     Args:
         sound: Whether to call `Benchmark.check`, which then omits operators whose package is not
@@ -397,3 +720,52 @@ def _check_operators(operators: Mapping[str, Entry], datasets: Mapping[str, Data
         for name in named - datasets.keys():
             raise ValueError(f"{label}: no dataset {name!r}: {near(name, list(datasets))}")
     check_slugs(operators, "operators")
+
+
+# Rows of a benchmark for operators of users' files.
+
+
+def with_plugin_rows(benchmark: Benchmark) -> Benchmark:
+    """A benchmark with one more row for each operator of a user's file that it does not have.
+
+    The row has the name of the operator, its default settings, and all datasets whose domains the
+    operator takes. Raises SchemaError if the row would have the folder of another row.
+    """
+    models = [
+        model
+        for entry in benchmark.operators.values()
+        for model in (*entry.models.values(), entry.model)
+        if model is not None
+    ]
+    present = {model.name for model in models} | benchmark.operators.keys()
+    rows = {
+        name: _row(name, benchmark)
+        for name, registered in OPERATORS.items()
+        if name not in present and plugin_of(registered.operator) is not None
+    }
+    if not rows:
+        return benchmark
+    operators = {**benchmark.operators, **rows}
+    try:
+        check_slugs(operators, "operators")
+    except ValueError as error:
+        raise SchemaError(f"benchmark {benchmark.name}: {error}") from None
+    return benchmark.model_copy(update={"operators": operators})
+
+
+def _row(name: str, benchmark: Benchmark) -> Entry:
+    table = {"name": name}
+    model = MODELS[name].parse(table, f"model {name}")
+    taken = [label for label in benchmark.datasets if _takes(model, benchmark, label)]
+    if taken:
+        return Entry.parse({"models": dict.fromkeys(taken, table)}, name)
+    return Entry.parse({"model": table}, name)  # whether it is asked for is known later
+
+
+def _takes(model: Model, benchmark: Benchmark, dataset: str) -> bool:
+    """Whether an operator takes the domain of a dataset."""
+    domain = benchmark.datasets[dataset].load().data.load_recipe().problem.domain
+    kinds = {grid.kind for grid in domain.grids} if isinstance(domain, Box) else {domain.kind}
+    operator = model.operator
+    shared = operator.points_by_sample or not domain.moves
+    return domain.dim in model.dims() and kinds <= operator.domains and shared

@@ -2,32 +2,807 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from typing import Annotated, Any, Self, TypeVar
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Annotated, Any, Literal, Self, TypeVar, cast
 
-from pydantic import Field, model_validator
-
-from operators.data import Map, Task
-from operators.norms import has_one_spacing
-from pdegen.domains import Box, Domain
-from pdegen.schema import Count, Name, SchemaError, Strict, flattened, is_name
-from pdegen.store.reading import open_sealed
-from pipelines.config.choices import LossTable, OptimizerTable, ScheduleTable
-from pipelines.config.data import Data, alternatives
-from pipelines.config.models import Model, ModelSpec, parse_model
-from pipelines.config.physics import domain_of, functions_in, physics_of
-from pipelines.config.registry import InputNoise, Normalization
-from pipelines.config.shipped import check_asked, file_of
-from pipelines.config.stream import RECIPE_KEYS, change_stream, overridden
-from pipelines.config.training import (
-    FORMER_KEYS,
-    BlockTask,
-    MapTask,
-    RolloutTask,
-    TaskSpec,
-    TimeTask,
-    Training,
+from pydantic import (
+    Field,
+    SerializationInfo,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
 )
+from torch import Tensor
+
+from operators.data import AtTime, Block, Map, Rollout, Samples, Task
+from operators.norms import has_one_spacing
+from operators.training.fit import Settings
+from operators.training.step import Augmentation
+from operators.transforms import CircleSymmetries, DiagonalShifts, Normalizer, SquareSymmetries
+from pdegen.domains import Box, Cloud, Domain
+from pdegen.recipe import Recipe, load_recipe
+from pdegen.sampling.noise import Levels, NoiseKind, NoiseModel
+from pdegen.schema import (
+    Count,
+    Name,
+    NonNegative,
+    Positive,
+    SchemaError,
+    Strict,
+    brief,
+    flattened,
+    is_name,
+)
+from pdegen.store.format import Physics
+from pdegen.store.reading import Store, StoreError, open_sealed
+from pipelines.config.declared import (
+    LossSpec,
+    LossTable,
+    Model,
+    ModelSpec,
+    OptimizerSpec,
+    OptimizerTable,
+    ScheduleSpec,
+    ScheduleTable,
+    parse_model,
+)
+from pipelines.config.shipped import check_asked, file_of
+
+# Physics, domain and functions of a store, read from its attributes.
+
+
+def physics_of(store: Store) -> Physics:
+    """The physics of a store, such as its boundary values, symmetries and phases.
+
+    If the store does not describe its physics, the description is taken from its recipe, provided
+    that the equation of the recipe is registered.
+    """
+    if "physics" in store.raw_attributes or not store.metadata.recipe.problem:
+        return store.metadata.physics
+    try:
+        return Recipe.parse(store.raw_attributes["recipe"], store.url).problem.physics()
+    except SchemaError:  # the equation is not registered
+        return Physics()
+
+
+def domain_of(store: Store) -> Domain:
+    """The domain on which the functions of a store are defined.
+
+    Raises StoreError if the store describes no domain.
+    """
+    described = store.description
+    axes = max(map(described.axes_of, described.variables.values()), key=len)
+    return store.domain(axes)
+
+
+def functions_in(store: Store, role: str) -> list[str]:
+    """Names of the variables that have a given role and are functions on the domain.
+
+    If a store has no variable with the role "input", its samples differ only in geometry. The
+    positions of the points, which have the role "geometry", are then its inputs.
+
+    Raises:
+        StoreError: If there is no such variable.
+    """
+    names = [
+        name
+        for name, variable in store.description.variables.items()
+        if variable.metadata.role == role and store.description.axes_of(variable)
+    ]
+    if not names and role == "input":
+        return functions_in(store, "geometry")
+    if not names:
+        raise StoreError(f"{store.url} has no function with the role {role}")
+    return names
+
+
+# Tables of an experiment: symmetries, normalisation and noise.
+
+
+Level = Annotated[float, Field(allow_inf_nan=False)] | tuple[float, float]
+
+
+class Symmetries(Strict):
+    """Augmentation of training samples by random symmetries (`operators.transforms`).
+
+    Args:
+        shift: Random shifts along the circle.
+        reflection: Random odd reflections u(x) -> -u(-x) of the circle.
+        square: Random reflections and rotations of the square.
+        diagonal: Random shifts of the torus along (1, -1), for the vorticity equation.
+        mean: With `square`, whether predictions of the trained operator are means over the 8 images
+            of the input. A prediction then takes eight times as long. The epoch is chosen without
+            the mean.
+    """
+
+    shift: bool = False
+    reflection: bool = False
+    square: bool = False
+    diagonal: bool = False
+    mean: bool = False
+
+    @model_validator(mode="after")
+    def _of_one_domain(self) -> Self:
+        domains = {
+            "the circle": self.shift or self.reflection,
+            "the square": self.square,
+            "the torus": self.diagonal,
+        }
+        drawn = [domain for domain, is_drawn in domains.items() if is_drawn]
+        if len(drawn) > 1:
+            raise ValueError(
+                "shift and reflection are for the circle, square is for the square and diagonal "
+                f"for the torus: choose one domain, not {' and '.join(drawn)}"
+            )
+        if self.mean and not self.square:
+            raise ValueError("mean is a mean over the symmetries of the square: set square = true")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, content: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out keys that are false and that records of earlier versions do not have."""
+        table = content(self)
+        for name in ("diagonal", "mean"):
+            if not table[name]:
+                del table[name]
+        return table
+
+    @property
+    def for_maps(self) -> bool:
+        """Whether one is drawn that only the task map allows."""
+        return self.shift or self.reflection or self.square
+
+    def build(self) -> Augmentation | None:
+        if self.diagonal:
+            return DiagonalShifts()
+        if self.square:
+            return SquareSymmetries(self.mean)
+        if self.shift or self.reflection:
+            return CircleSymmetries(self.shift, self.reflection)
+        return None
+
+
+Scaling = Literal["none", "scalar", "pointwise"]
+
+
+class Normalization(Strict):
+    """Normalisation of inputs and targets, fitted to the training samples
+    (`operators.transforms.Normalizer`).
+
+    Args:
+        input, target: "none" is the identity. "scalar" uses one mean and deviation per channel, and
+            "pointwise" one per channel and point. On meshes, "pointwise" requires that all samples
+            have the same nodes, and uses one per channel and node.
+        eps: Number added to pointwise deviations; by default a thousandth of their root mean
+            square. The published value is 1e-5. [the quantity's]
+    """
+
+    input: Scaling = "none"
+    target: Scaling = "none"
+    eps: NonNegative | None = None
+
+    @model_validator(mode="after")
+    def _of_points(self) -> Self:
+        if self.eps is not None and "pointwise" not in (self.input, self.target):
+            raise ValueError("eps is for pointwise scaling: set input or target to 'pointwise'")
+        return self
+
+    def of(self, pairs: Samples) -> tuple[Normalizer, Normalizer]:
+        """Normalisers of the inputs and of the targets.
+
+        Parameters of samples that have a law, such as a viscosity, are normalised by their law.
+
+        Raises SchemaError if a channel is constant, or if the scaling is pointwise and the samples
+        share neither points nor nodes.
+        """
+        step = pairs.single_step
+        input = self._of(self.input, step, "a").with_laws(step.input_laws)
+        return input, self._of(self.target, step, "u")
+
+    def _of(self, scaling: Scaling, pairs: Samples, which: Literal["a", "u"]) -> Normalizer:
+        values = _present_registry(pairs, which)
+        if scaling == "pointwise":
+            if not _same_nodes(pairs, which):
+                raise SchemaError(
+                    f"normalization: pointwise needs points or nodes that samples share, those of "
+                    f"{pairs.source.get('url')} differ: use scalar"
+                )
+            x = pairs.x if which == "a" or pairs.y is None else pairs.y
+            fit = partial(Normalizer.pointwise, values, x, self.eps, isinstance(pairs.domain, Box))
+        elif scaling == "scalar":
+            fit = partial(Normalizer.of, values)
+        else:
+            return Normalizer.identity(pairs.channels["au".index(which)])
+        try:
+            return fit()
+        except ValueError as error:
+            key = "input" if which == "a" else "target"
+            option = ", or normalization.eps" if scaling == "pointwise" else ""
+            raise SchemaError(
+                f"normalization.{key}: a channel of the training samples of "
+                f"{pairs.source.get('url')} is constant: use none{option}"
+            ) from error
+
+
+def _same_nodes(pairs: Samples, which: Literal["a", "u"]) -> bool:
+    """Whether value i belongs to the same point or mesh node in all samples.
+
+    This is false for clouds without cells, whose points have no order.
+    """
+    if pairs.masked:
+        return False
+    if pairs.x is not None:
+        return True
+    meshed = not isinstance(pairs.domain, Cloud) or pairs.domain.cells is not None
+    return meshed and (which == "a" or pairs.first().y is None)
+
+
+def _present_registry(pairs: Samples, which: Literal["a", "u"]) -> Tensor | Iterable[Tensor]:
+    """All inputs ("a") or all targets ("u"). Padding of samples with fewer points is removed."""
+    if not pairs.masked:
+        return pairs.inputs if which == "a" else pairs.targets
+    parts = pairs.in_order(64)
+    return (getattr(part, which)[part.mask] for part in parts if part.mask is not None)
+
+
+class InputNoise(NoiseKind):
+    """Noise on the inputs or the training targets (`pdegen.sampling.noise`). On the inputs, it is
+    fixed for validation and test samples.
+
+    Args:
+        on: Values with noise: "inputs", "targets" of training samples, or "both", independently.
+            Noise on targets is drawn once for each sample, like that of a measured label.
+            Validation and test samples keep targets without noise.
+        level: Noise level, or a range [low, high] in which each sample has a random level
+            (`pdegen.sampling.noise`). With a range, the operator receives the level in an
+            additional input channel, as the constant (level/high)^½. "snr" does not allow a range,
+            because no level in decibels stands for zero noise. [dimensionless, dB for "snr"]
+        fresh: Whether noise and levels are drawn anew in each training epoch. If not, they are
+            drawn once, as in the published code. Noise on targets is always drawn once.
+    """
+
+    on: Literal["inputs", "targets", "both"] = "inputs"
+    level: Level
+    fresh: bool = True
+
+    @field_validator("level", mode="before")
+    @classmethod
+    def _range(cls, level: Any) -> Any:
+        if not isinstance(level, list | tuple):
+            if type(level) not in (int, float) or not math.isfinite(level):
+                raise ValueError(
+                    f"must be a finite number or a range [low, high], got {brief(level)}"
+                )
+            return level
+        ends = cast("Sequence[Any]", level)
+        if len(ends) != 2:
+            raise ValueError(f"a range of levels must be [low, high], got {list(ends)}")
+        if not all(type(end) in (int, float) for end in ends):
+            raise ValueError(f"the ends of a range of levels must be numbers, got {list(ends)}")
+        Levels(*ends)
+        return tuple(map(float, ends))
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if not isinstance(self.level, tuple):
+            self.check_level(self.level)
+        elif self.kind == "snr":
+            raise ValueError(
+                f"snr takes one level in decibels and no range, got {list(self.level)}"
+            )
+        if self.on == "targets" and not self.fresh:
+            raise ValueError(
+                "noise.fresh is for noise on inputs; noise on targets is always drawn once: leave "
+                "it out"
+            )
+        if self.on_targets and isinstance(self.level, tuple):
+            raise ValueError(
+                f"noise.on = {self.on!r} takes one level, got {list(self.level)}: only "
+                "the level of noise on inputs can vary, because the operator gets it as an input"
+            )
+        if self.on_targets and self.kind == "sensors":
+            raise ValueError(
+                "sensors sets inputs without a sensor to 0 and is not for targets: use "
+                "noise.on = 'inputs', or another kind"
+            )
+        return self
+
+    @model_serializer(mode="wrap")
+    def _in_order(self, content: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Serialise in the order of `NoiseKind`. The default of `on` is left out: it is what older
+        experiments without this key mean."""
+        table = content(self)
+        if table.get("on") == "inputs":
+            del table["on"]
+        return {key: table[key] for key in ("kind", "level") if key in table} | table
+
+    @property
+    def on_inputs(self) -> bool:
+        """Whether inputs have noise."""
+        return self.on != "targets"
+
+    @property
+    def on_targets(self) -> bool:
+        """Whether the targets of training samples have noise."""
+        return self.on != "inputs"
+
+    @property
+    def levels(self) -> Levels | None:
+        """The range of levels; None for a single level."""
+        return Levels(*self.level) if isinstance(self.level, tuple) else None
+
+    def build(self) -> NoiseModel:
+        """The noise model for the level, or for the upper end of the range."""
+        return self.at(self.level[1] if isinstance(self.level, tuple) else self.level)
+
+
+# The table `data.stream` of an experiment: samples that are solved during training.
+
+
+_TABLE = "data.stream"
+CANDIDATES = 8  # for each drawn sample, by default
+RECIPE_KEYS = ("overrides", "coarse")  # tables whose keys are those of a recipe
+
+
+class Stream(Strict):
+    """An unlimited stream of training samples. Each one is solved during training and used once.
+
+    Args:
+        recipe: Name of the recipe that generates the samples, or its TOML file.
+        overrides: Values of keys of this recipe.
+        sampling: "uniform" uses all samples in turn. "tail" draws the samples of each epoch from
+            several times as many candidates, more of those with large errors of the current
+            weights.
+        coarse: Values of keys of the recipe that make cheap solutions. With `sampling = "tail"` the
+            errors of candidates are those against these solutions.
+        candidates: With `sampling = "tail"`, number of candidates for each drawn sample. More of
+            them lower large errors further, and their solutions and predictions take longer.
+    """
+
+    recipe: str
+    overrides: Annotated[dict[str, Any], Field(default_factory=dict)]
+    sampling: Literal["uniform", "tail"] = "uniform"
+    coarse: Annotated[dict[str, Any], Field(default_factory=dict)]
+    candidates: Annotated[Count, Field(ge=2)] = CANDIDATES
+
+    @model_validator(mode="after")
+    def _scored(self) -> Self:
+        if self.sampling == "tail" and not self.coarse:
+            raise ValueError(
+                'sampling = "tail" predicts errors with cheap solutions: set keys of the recipe in '
+                'coarse, such as coarse = {"solver.resolution" = 256}'
+            )
+        if self.sampling != "tail" and self.coarse:
+            raise ValueError('coarse is for sampling = "tail": leave it out')
+        if self.sampling != "tail" and self.candidates != CANDIDATES:
+            raise ValueError('candidates is for sampling = "tail": leave it out')
+        return self
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, content: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out the keys of uniform streams that records of earlier versions do not have."""
+        table = content(self)
+        if self.sampling == "uniform":
+            del table["sampling"], table["coarse"], table["candidates"]
+        return table
+
+    @property
+    def numbers_per_sample(self) -> int:
+        """How many numbers of samples of the recipe each sample of an epoch takes."""
+        return self.candidates if self.sampling == "tail" else 1
+
+    def load_recipe(self) -> Recipe:
+        return load_recipe(self.recipe).with_overrides(self.overrides)
+
+    def load_coarse(self) -> Recipe:
+        """The recipe with cheap solutions. Raises SchemaError if its functions have other points or
+        components."""
+        recipe = self.load_recipe()
+        coarse = recipe.with_overrides(self.coarse)
+        shapes = [{v.name: v.shape for v in r.problem.variables()} for r in (recipe, coarse)]
+        if coarse.problem.domain != recipe.problem.domain or shapes[0] != shapes[1]:
+            raise SchemaError(
+                f"{_TABLE}.coarse: samples of {self.recipe} would have other points or components: "
+                "change keys of the solver alone"
+            )
+        keys = [f"problem.{key}" for key in recipe.problem.discretization]
+        words = {"name", "summary", "remark"}  # which say nothing of the samples
+        dumps = [r.model_dump(mode="json", exclude=words) for r in (recipe, coarse)]
+        contents = [_exact(dump, keys) for dump in dumps]
+        if contents[0] != contents[1]:
+            raise SchemaError(
+                f"{_TABLE}.coarse: samples of {self.recipe} would be of another problem: change "
+                f"{', '.join(recipe.problem.discretization)} and modes alone"
+            )
+        return coarse
+
+
+def _exact(value: object, keys: Collection[str], place: str = "") -> object:
+    """A recipe without the keys that change only how well its functions are resolved: the dotted
+    `keys` of its discretisation, and the numbers of modes of random fields."""
+    if not isinstance(value, Mapping):
+        return value
+    table = {f"{place}{key}": item for key, item in value.items() if key != "modes"}
+    return {key: _exact(item, keys, f"{key}.") for key, item in table.items() if key not in keys}
+
+
+def overridden(
+    recipe: Recipe, overrides: Mapping[str, object], values: Mapping[str, object]
+) -> dict[str, object]:
+    """Overrides of a recipe, with other values of some keys. A key may be given by a short or the
+    full name, or in a table."""
+    changed = {recipe.resolved_key(key, values): value for key, value in values.items()}
+    kept = flattened(overrides).items()
+    return {k: v for k, v in kept if recipe.resolved_key(k, overrides) not in changed} | changed
+
+
+def change_stream(
+    stream: Stream | None,
+    changes: dict[str, Any],
+    of_recipes: Mapping[str, Mapping[str, Any]],
+    where: str,
+) -> None:
+    """Replace changes of keys below data.stream by a change of the whole table.
+
+    Args:
+        stream: The stream before the changes.
+        changes: New values by dotted key.
+        of_recipes: New values of keys of recipes, for each of `RECIPE_KEYS`.
+        where: Name of the experiment in error messages.
+
+    Raises:
+        SchemaError: If the table lacks a recipe, or a key of a recipe is unknown.
+    """
+    below = [key for key in changes if key.startswith(f"{_TABLE}.")]
+    recipe = changes.get(f"{_TABLE}.recipe", None if stream is None else stream.recipe)
+    if recipe is None:
+        for name, values in of_recipes.items():
+            if values:
+                raise SchemaError(f"{where}: {_TABLE}.{name} needs a stream: set {_TABLE}.recipe")
+        return  # other keys are refused as those of a table that is not declared
+    if not below and not any(of_recipes.values()):
+        return
+    table = {"overrides": {}} if stream is None else stream.model_dump()
+    given = {key.removeprefix(f"{_TABLE}."): changes.pop(key) for key in below}
+    table |= {key: value for key, value in given.items() if value != {}}
+    for name, values in of_recipes.items():
+        named = {key: table[key] for key in ("recipe", "overrides")}
+        loaded = Stream.parse(named, f"{where}, {_TABLE}").load_recipe() if values else None
+        if loaded is not None:
+            table[name] = overridden(loaded, table.get(name, {}), values)
+    changes[_TABLE] = Stream.parse(table, f"{where}, {_TABLE}").model_dump()
+
+
+# The table `data` of an experiment.
+
+
+_GRIDS = ("resolution", "resolutions")  # keys of `Data`, of which exactly one is set
+_NAMES = {"resolution", *(f"data.{key}" for key in _GRIDS)}  # `resolutions` is another key
+
+
+class Data(Strict):
+    """The dataset, the grid to train on, and the input and target variables.
+
+    Exactly one of `resolution` and `resolutions` is set.
+
+    Args:
+        recipe: Name of the recipe of the dataset, or its TOML file.
+        overrides: Values of keys of this recipe.
+        resolution: Number of points along each axis of the inputs, and by default of the targets.
+        resolutions: Several such numbers, on grids of a box. Each training batch has one of them,
+            and each of them has the same number of batches. The finest one chooses the epoch.
+        input: Name of the input variable: "a" for forward problems, "u" for inverse problems.
+        target: Name of the target variable.
+        target_resolution: Number of cells along each axis of the targets. The targets are averaged
+            over these cells.
+        reading: "resident" keeps all samples in memory, on the device; "streamed" reads shards
+            ahead and shuffles a few at a time; "auto" is "resident" if the samples fit.
+        samples: Number of training samples. The first samples of the training split are used; by
+            default all of them.
+        epoch_samples: Number of samples in an epoch. The default is the number of training samples,
+            or with a stream the size of the training split.
+        stream: Recipe whose samples replace the training split.
+    """
+
+    recipe: str
+    overrides: Annotated[dict[str, Any], Field(default_factory=dict)]
+    resolution: Count | None = None
+    resolutions: Annotated[tuple[Count, ...], Field(min_length=2, strict=False)] | None = None
+    input: str = "a"
+    target: str = "u"
+    target_resolution: Count | None = None
+    reading: Literal["auto", "resident", "streamed"] = "auto"
+    samples: Count | None = None
+    epoch_samples: Count | None = None
+    stream: Stream | None = None
+
+    @model_validator(mode="after")
+    def _of_one_kind(self) -> Self:
+        if (self.resolution is None) == (self.resolutions is None):
+            both = "both" if self.resolution is not None else "neither"
+            raise ValueError(f"needs either resolution or resolutions, got {both}")
+        if self.resolutions and len(set(self.resolutions)) < len(self.resolutions):
+            raise ValueError(f"resolutions must differ, got {list(self.resolutions)}")
+        if self.resolutions and self.stream is not None and self.stream.sampling == "tail":
+            raise ValueError('resolutions are for uniform streams: leave sampling = "tail" out')
+        stored = {"reading": self.reading != "auto", "samples": self.samples is not None}
+        for key in (key for key, is_set in stored.items() if is_set):
+            if self.stream is not None:
+                raise ValueError(
+                    f"{key} is for stored samples, replaced by the stream of {self.stream.recipe}: "
+                    "leave one of the two out"
+                )
+        return self
+
+    @model_serializer(mode="wrap")
+    def _with_one_grid(self, content: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out the one of `resolution` and `resolutions` that is not set, as records of
+        earlier versions do."""
+        table = content(self)
+        return {key: v for key, v in table.items() if key not in _GRIDS or v is not None}
+
+    @property
+    def training_resolutions(self) -> tuple[int, ...]:
+        """Numbers of points along the first axis of the training batches."""
+        if self.resolutions is not None:
+            return self.resolutions
+        assert self.resolution is not None
+        return (self.resolution,)
+
+    @property
+    def finest_resolution(self) -> int:
+        """The largest of these numbers. Selection and the main scores are at this resolution."""
+        return max(self.training_resolutions)
+
+    def load_recipe(self) -> Recipe:
+        return load_recipe(self.recipe).with_overrides(self.overrides)
+
+
+def merged(*layers: Mapping[str, object]) -> dict[str, object]:
+    """Overrides of an experiment in which later layers replace the keys of earlier ones. In this
+    sense `data.resolution` and `data.resolutions` are the same key."""
+    overrides = dict[str, object]()
+    for layer in layers:
+        replaced = layer.keys() | (_NAMES if layer.keys() & _NAMES else set())
+        kept = {key: value for key, value in overrides.items() if key not in replaced}
+        overrides = {**kept, **layer}  # those of a later layer come last
+    return overrides
+
+
+def alternatives(changes: Mapping[str, object]) -> dict[str, object]:
+    """Changes of an experiment's keys, in which `data.resolution` and `data.resolutions` replace
+    each other."""
+    keys = [f"data.{name}" for name in _GRIDS]
+    replaced = dict.fromkeys(keys) if len(changes.keys() & set(keys)) == 1 else {}
+    return {**replaced, **changes}
+
+
+# The tables `training` and `task` of an experiment.
+
+
+Protocol = Literal["validation", "published"]
+FORMER_KEYS = ("warmup", "div", "final_div")  # of the schedule 1cycle, in the table training
+_CYCLE = "1cycle"
+_ADAM = OptimizerTable.tables["adam"](name="adam")
+_DEFAULT_SCHEDULE = ScheduleTable.tables[_CYCLE](name=_CYCLE)
+
+
+def _not_of_the_cycle(former: Mapping[str, object], chosen: object) -> str:
+    return f"{next(iter(former))} is a key of the schedule {_CYCLE}, not of {chosen}: leave it out"
+
+
+class Training(Strict):
+    """Settings of a training (`operators.training.fit.Settings`).
+
+    The keys `warmup`, `div` and `final_div` of the schedule 1cycle may also stand in this table, as
+    in older files. Records write them here.
+
+    Args:
+        protocol: "validation" chooses the epoch with the validation split and evaluates the test
+            split only once, at the end. "published" evaluates the test split after every epoch and
+            reports the last and the best epoch, for comparison with published tables.
+        epochs: Number of passes over the training samples.
+        batch: Number of samples in a step. An incomplete last batch of an epoch is dropped.
+        lr: Peak learning rate of the schedule. [1]
+        clip: Largest norm of the gradient. Gradients with a larger norm are scaled down to it. [1]
+        seed: Seed of initial weights, order of the samples, augmentation and dropout.
+        average: Decay of an exponential moving average of the weights; 0 for no average. The
+            average is evaluated and saved instead of the weights. [1]
+        weights: Quadrature on meshes and clouds, for the loss and the choice of the epoch. "area"
+            weights each point by its area. "points" gives all points the same weight, as in
+            published code.
+        start: A safetensors file with initial weights, for example published ones. The run records
+            its SHA-256. By default initial weights are random.
+    """
+
+    protocol: Protocol = "validation"
+    epochs: Count = 100
+    batch: Count = 8
+    lr: Positive = 1e-3
+    schedule: ScheduleSpec = _DEFAULT_SCHEDULE
+    clip: Positive = 0.999
+    seed: Annotated[int, Field(ge=0)] = 0
+    average: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    weights: Literal["area", "points"] = "area"
+    loss: LossSpec
+    optimizer: OptimizerSpec = _ADAM
+    symmetries: Symmetries = Symmetries()
+    start: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_the_cycle(cls, content: object) -> object:
+        """Move the former keys of 1cycle into the table `schedule`."""
+        if not isinstance(content, Mapping):
+            return content
+        table = cast("Mapping[str, object]", content)
+        former = {key: table[key] for key in FORMER_KEYS if key in table}
+        schedule = table.get("schedule", {"name": _CYCLE})
+        if not former or not isinstance(schedule, Mapping):
+            return table
+        stated = dict(cast("Mapping[str, object]", schedule))
+        if stated.get("name") != _CYCLE:
+            raise ValueError(_not_of_the_cycle(former, stated.get("name")))
+        if twice := former.keys() & stated.keys():
+            raise ValueError(f"{min(twice)} is given twice, also as schedule.{min(twice)}")
+        rest = {key: value for key, value in table.items() if key not in former}
+        return {**rest, "schedule": {**stated, **former}}
+
+    @model_serializer(mode="wrap")
+    def _recorded(
+        self, content: SerializerFunctionWrapHandler, info: SerializationInfo
+    ) -> dict[str, object]:
+        """Write the keys of 1cycle in place of its table in records, as older records do."""
+        table: dict[str, object] = content(self)
+        if info.mode != "json" or self.schedule.name != _CYCLE:
+            return table
+        written = dict[str, object]()
+        for key, value in table.items():
+            written |= self.schedule.arguments if key == "schedule" else {key: value}
+        return written
+
+    def moved(self, former: Mapping[str, object], where: str) -> dict[str, object]:
+        """The dotted keys in an experiment of former keys, with their values.
+
+        Raises SchemaError if the schedule is not 1cycle.
+        """
+        if self.schedule.name != _CYCLE:
+            reason = _not_of_the_cycle(former, self.schedule.name)
+            raise SchemaError(f"{where}: training: {reason}")
+        return {f"training.schedule.{key}": value for key, value in former.items()}
+
+    def settings(self) -> Settings:
+        """Convert this table to the settings that `operators.training.fit` expects."""
+        return Settings(
+            loss=self.loss.build(),
+            optimizer=self.optimizer.build(),
+            schedule=self.schedule.build(),
+            cycle_momentum=self.optimizer.cycles_momentum,
+            augment=self.symmetries.build(),
+            epochs=self.epochs,
+            batch=self.batch,
+            lr=self.lr,
+            clip=self.clip,
+            seed=self.seed,
+            average=self.average,
+        )
+
+    @property
+    def momentum(self) -> str:
+        """Whether the momentum is "cycled" by the schedule, or "constant"."""
+        cycled = self.optimizer.cycles_momentum and hasattr(self.schedule.declares, "momentum")
+        return "cycled" if cycled else "constant"
+
+    @property
+    def area(self) -> bool:
+        """Whether points are weighted by their area."""
+        return self.weights == "area"
+
+    @property
+    def selection_split(self) -> str:
+        """The split that is used to choose the epoch."""
+        return "test" if self.protocol == "published" else "validation"
+
+    @property
+    def reported(self) -> tuple[str, ...]:
+        """Names of the checkpoints whose errors on the test split are reported."""
+        return ("last", "best") if self.protocol == "published" else ("best",)
+
+
+Names = Annotated[tuple[str, ...], Field(min_length=1, strict=False)]
+
+
+class MapTask(Strict):
+    """A map from inputs to targets, all channels at once (`operators.data.Map`).
+
+    Args:
+        inputs, targets: Names of the variables that become channels; by default data.input and
+            data.target.
+        parameters: Whether the parameters of a sample are additional inputs.
+    """
+
+    kind: Literal["map"]
+    inputs: Names | None = None
+    targets: Names | None = None
+    parameters: bool = False
+
+    def build(self) -> Task:
+        return Map(parameters=self.parameters)
+
+
+class RolloutTask(Strict):
+    """A map from the last frames of data.target to the next one (`operators.data.Rollout`).
+
+    Args:
+        history: Number of past frames that are inputs of the operator.
+        steps: Number of frames that are predicted one after another in a training step.
+        teacher_forcing: Whether the inputs of these predictions are true frames instead of
+            predicted ones.
+        noise: Standard deviation of Gaussian noise that is added to input frames in training,
+            relative to their root mean square. [1]
+        static: Whether data.input is an additional input.
+        parameters: Whether the parameters of a sample are additional inputs.
+        frames: Number of first frames used in training; by default all. Later frames are scored
+            separately.
+    """
+
+    kind: Literal["rollout"]
+    history: Count = 1
+    steps: Count = 1
+    teacher_forcing: bool = False
+    noise: NonNegative = 0.0
+    static: bool = False
+    parameters: bool = False
+    frames: Count | None = None
+
+    def build(self) -> Task:
+        return Rollout(**self.model_dump(exclude={"kind"}))
+
+
+class TimeTask(Strict):
+    """A map from data.input or the first frames to data.target at time t (`operators.data.AtTime`).
+
+    Args:
+        history: Number of first frames that are inputs of the operator; if it is 0, data.input is
+            the input.
+        skip: Number of frames after the history that are not predicted, for example a first frame
+            that is 0.
+        parameters: Whether the parameters of a sample are additional inputs.
+        frames: Number of first frames used in training; by default all. Later frames are scored
+            separately.
+    """
+
+    kind: Literal["time"]
+    history: Annotated[int, Field(ge=0)] = 0
+    skip: Annotated[int, Field(ge=0)] = 0
+    parameters: bool = False
+    frames: Count | None = None
+
+    def build(self) -> Task:
+        return AtTime(**self.model_dump(exclude={"kind"}))
+
+
+class BlockTask(Strict):
+    """A map from the first frames of data.target to all later ones (`operators.data.Block`).
+
+    Args:
+        history: Number of first frames that are inputs of the operator.
+        parameters: Whether the parameters of a sample are additional inputs.
+    """
+
+    kind: Literal["block"]
+    history: Count = 1
+    parameters: bool = False
+
+    def build(self) -> Task:
+        return Block(**self.model_dump(exclude={"kind"}))
+
+
+TaskSpec = Annotated[MapTask | RolloutTask | TimeTask | BlockTask, Field(discriminator="kind")]
+
 
 _T = TypeVar("_T")
 _FORMER = {f"training.{key}": key for key in FORMER_KEYS}

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from operators.norms import defined
-from pipelines.config.benchmark import Case
-from pipelines.config.entries import Entry, TrainingFact
+from pipelines.config.benchmark import Case, Entry, TrainingFact
 from pipelines.reports.document import Table
 from pipelines.reports.studies import Facts, error
 from pipelines.reports.wording import duration, plus_minus, scientific

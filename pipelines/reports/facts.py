@@ -7,7 +7,7 @@ import numpy as np
 
 from operators.data import Block, Rollout, TrajectoryTask
 from pdegen.store.reading import Store
-from pipelines.config.physics import physics_of
+from pipelines.config.experiment import physics_of
 from pipelines.reports.formulas import parameters, symbol
 from pipelines.reports.wording import (
     TAGS,

@@ -11,8 +11,8 @@ from pdegen.equations.base import number as latex_number
 from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError
 from pdegen.store.reading import Store
-from pipelines.config.choices import LossTable
-from pipelines.config.physics import physics_of
+from pipelines.config.declared import LossTable
+from pipelines.config.experiment import physics_of
 from pipelines.reports import latex
 from pipelines.reports.document import Formula
 from pipelines.runs.finished import FinishedRun

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from pdegen.store.reading import open_sealed
-from pipelines.config.registry import InputNoise
+from pipelines.config.experiment import InputNoise
 from pipelines.reports.document import Formula, Section, Table
 from pipelines.reports.noise_table import Results
 from pipelines.reports.studies import Facts, data_section, of_data

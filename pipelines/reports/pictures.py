@@ -18,8 +18,7 @@ from operators.data.opening import names_of
 from pdegen.domains import NAMES, Box
 from pdegen.schema import SchemaError
 from pdegen.store.reading import Store, StoreError, open_sealed
-from pipelines.config.experiment import Experiment
-from pipelines.config.physics import domain_of, functions_in, physics_of
+from pipelines.config.experiment import Experiment, domain_of, functions_in, physics_of
 from pipelines.reports.bodies import curves_along
 from pipelines.reports.fields import Ends, Look, line
 from pipelines.reports.figures import TIMES, WIDE, colour_bar, legend, save, styled, time_bar

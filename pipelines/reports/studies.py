@@ -6,7 +6,7 @@ from pathlib import Path
 from pdegen.ownership import write
 from pdegen.store.card import citation
 from pdegen.store.reading import open_sealed
-from pipelines.config.entries import Profile, StepCost
+from pipelines.config.benchmark import Profile, StepCost
 from pipelines.reports.document import Formula, Report, Section, Table, markdown
 from pipelines.reports.facts import quality
 from pipelines.reports.formulas import equation

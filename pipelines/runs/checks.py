@@ -24,8 +24,7 @@ from pdegen.domains import Box
 from pdegen.plugins import error_in_plugin
 from pdegen.schema import SchemaError
 from pdegen.store.reading import open_sealed
-from pipelines.config.experiment import Experiment
-from pipelines.config.physics import domain_of, physics_of
+from pipelines.config.experiment import Experiment, domain_of, physics_of
 from pipelines.runs.data import Source, free_memory
 
 

@@ -18,9 +18,7 @@ from pdegen.recipe import load_recipe, recipe_names
 from pdegen.sampling.noise import Levels, pointwise_std
 from pdegen.schema import SchemaError
 from pdegen.store.reading import open_sealed
-from pipelines.config.experiment import Experiment
-from pipelines.config.physics import domain_of
-from pipelines.config.registry import InputNoise
+from pipelines.config.experiment import Experiment, InputNoise, domain_of
 from pipelines.runs.noise import (
     InOrder,
     InStream,

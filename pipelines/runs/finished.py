@@ -26,8 +26,7 @@ from pdegen.plugins import loaded_plugins
 from pdegen.schema import SchemaError
 from pdegen.store.format import Json
 from pdegen.store.reading import Store, open_sealed
-from pipelines.config.experiment import Experiment
-from pipelines.config.physics import physics_of
+from pipelines.config.experiment import Experiment, physics_of
 from pipelines.runs.data import Source
 from pipelines.runs.plugins import absent_class
 from pipelines.runs.predictions import kept_mean, kept_predictions

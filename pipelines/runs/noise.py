@@ -10,7 +10,7 @@ import numpy as np
 from operators.data.opening import names_of
 from pdegen.sampling.noise import Levels, hashed
 from pdegen.schema import SchemaError
-from pipelines.config.registry import InputNoise
+from pipelines.config.experiment import InputNoise
 
 Numbers = Callable[[Sequence[int]], Sequence[int]]
 """Numbers of samples -> their numbers in the random stream."""

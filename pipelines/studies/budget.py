@@ -13,7 +13,7 @@ import torch
 from operators.training.fit import TrainingError
 from operators.training.identity import MADE_FROM, check_made_from, training_key
 from pdegen.ownership import DamagedError, read_json, write_json
-from pipelines.config.entries import Budget
+from pipelines.config.benchmark import Budget
 from pipelines.runs.run_folder import declared_in
 
 Ended = Literal["", "flat", "time"]

@@ -8,8 +8,7 @@ from itertools import count, takewhile
 from typing import TYPE_CHECKING, Any
 
 from operators.training.fit import TrainingError
-from pipelines.config.benchmark import Case
-from pipelines.config.entries import Budget
+from pipelines.config.benchmark import Budget, Case
 from pipelines.config.shipped import slug
 from pipelines.runs.evaluation import trivial_validation_error
 from pipelines.runs.run_folder import recorded_history

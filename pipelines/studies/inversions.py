@@ -24,9 +24,7 @@ from pdegen.recipe import Recipe
 from pdegen.sampling.noise import SensorNoise
 from pdegen.schema import SchemaError
 from pdegen.store.reading import open_sealed
-from pipelines.config.experiment import Experiment
-from pipelines.config.physics import domain_of
-from pipelines.config.registry import InputNoise
+from pipelines.config.experiment import Experiment, InputNoise, domain_of
 from pipelines.runs.data import Source
 from pipelines.studies.noise_cells import NONE
 

@@ -15,8 +15,7 @@ from operators.data import Samples
 from pdegen.inverse.classical import ALGORITHM, Estimate
 from pdegen.schema import SchemaError
 from pdegen.store.reading import open_sealed
-from pipelines.config.experiment import Experiment
-from pipelines.config.physics import physics_of
+from pipelines.config.experiment import Experiment, physics_of
 from pipelines.runs.data import Source
 from pipelines.runs.folder import FolderClaim, RunError
 from pipelines.runs.predictions import experiment_key, kept_mean, weights_of

@@ -6,8 +6,8 @@ from typing import Any
 
 from pdegen.ownership import DamagedError, read_json
 from pdegen.schema import SchemaError, flattened
+from pipelines.config.declared import parse_model
 from pipelines.config.experiment import Experiment
-from pipelines.config.models import parse_model
 
 _LISTED = {"training.seed": "--seeds", "noise.level": "--train-levels and --test-levels"}
 _SHARED = ("data", "noise", "task")  # tables that all operators of a study have in common

@@ -5,8 +5,7 @@ from functools import cached_property
 from pathlib import Path
 
 from pdegen.schema import SchemaError
-from pipelines.config.experiment import Experiment
-from pipelines.config.registry import InputNoise
+from pipelines.config.experiment import Experiment, InputNoise
 from pipelines.studies.noise_cells import (
     Cell,
     Trained,

@@ -13,7 +13,7 @@ from operators.registry import build_operator
 from operators.training.identity import key_of
 from operators.training.step import is_out_of_memory
 from pdegen.schema import SchemaError
-from pipelines.config.entries import Profile
+from pipelines.config.benchmark import Profile
 from pipelines.runs.evaluation import provenance
 from pipelines.runs.folder import FolderClaim
 from pipelines.studies.cost import held_bytes, step_cost

@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pdegen.schema import SchemaError, flattened
-from pipelines.config.benchmark import Benchmark
-from pipelines.config.entries import Dataset, Entry
+from pipelines.config.benchmark import Benchmark, Dataset, Entry
 from pipelines.config.experiment import Experiment, load_experiment
 
 UNLIMITED = "unlimited"

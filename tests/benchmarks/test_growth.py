@@ -12,7 +12,7 @@ from benchmarks.growth.equations import EQUATIONS
 from benchmarks.growth.measuring import LONGEST, SHORTEST, Case, Work, measured, slope
 from benchmarks.growth.operators import OPERATORS
 from pdegen.equations.base import names
-from pipelines.config.models import MODELS
+from pipelines.config.declared import MODELS
 
 
 def test_sizes_with_times_out_of_range_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

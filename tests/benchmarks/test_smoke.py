@@ -12,7 +12,7 @@ import torch
 import torch._inductor.config
 
 from benchmarks import smoke
-from pipelines.config.models import MODELS, parse_model
+from pipelines.config.declared import MODELS, parse_model
 
 CPU = torch.device("cpu")
 

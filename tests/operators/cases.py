@@ -11,7 +11,7 @@ import torch
 
 from operators.registry import ATTENTIONS
 from operators.testing.checks import points, shaken
-from pipelines.config.models import MODELS, parse_model
+from pipelines.config.declared import MODELS, parse_model
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from operators.registry import build_operator
 from operators.testing import checks
 from operators.testing.checks import functions, points, settled
 from pdegen.schema import SchemaError
-from pipelines.config.models import MODELS, parse_model
+from pipelines.config.declared import MODELS, parse_model
 from tests.operators.cases import (
     ALL,
     CASES,

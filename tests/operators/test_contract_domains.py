@@ -13,7 +13,7 @@ from operators.testing import ContractError, domains
 from operators.testing.checks import shaken
 from operators.testing.domains import kind_of, points_of
 from pdegen.domains import Box, Cloud, NodalGrid, PeriodicGrid
-from pipelines.config.models import parse_model
+from pipelines.config.declared import parse_model
 from tests.operators.cases import ALL, CASES, QUICK
 
 

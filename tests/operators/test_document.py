@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.config.models import MODELS
+from pipelines.config.declared import MODELS
 
 PAGE = Path(__file__).parents[2] / "docs" / "operators" / "index.md"
 LINES = PAGE.read_text("utf-8").splitlines()

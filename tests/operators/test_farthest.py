@@ -10,7 +10,7 @@ from operators.models.pit import PiT
 from operators.nn.neighbours import farthest_points
 from operators.nn.tokens import SquaredDistance
 from pdegen.schema import SchemaError
-from pipelines.config.models import parse_model
+from pipelines.config.declared import parse_model
 from tests.operators.drawn import shaken
 
 

@@ -7,7 +7,7 @@ import torch
 
 from operators.models.ono import ONO, Normalized, Orthonormal, StreamAttention
 from operators.training.step import Watch
-from pipelines.config.models import parse_model
+from pipelines.config.declared import parse_model
 from tests.operators.drawn import points, shaken
 from tests.oracles.plain_ono import PlainONO
 

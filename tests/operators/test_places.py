@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from operators.base import Operator
-from pipelines.config.models import parse_model
+from pipelines.config.declared import parse_model
 from tests.operators.cases import CASES, DIMS
 
 TABLE = Path(__file__).parent / "places.toml"

@@ -19,7 +19,7 @@ from operators.registry import OPERATORS, build_operator
 from operators.training.checkpoint import CheckpointError, check_checkpoint, saving_checkpoint
 from operators.transforms import Normalizer, Predictor
 from pdegen.plugins import load_plugin, module_of
-from pipelines.config.models import parse_model
+from pipelines.config.declared import parse_model
 from tests.plugins import registered_alone
 
 PACKAGE = """

@@ -11,7 +11,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from operators.testing.checks import functions, points
-from pipelines.config.models import MODELS
+from pipelines.config.declared import MODELS
 from tests.operators.cases import ALL, CASES, FIRST, made
 from tests.operators.cuda_rules import autocast_of_cuda, in_half
 

@@ -20,7 +20,7 @@ import pytest
 import torch
 
 from operators.testing.checks import points
-from pipelines.config.models import MODELS, parse_model
+from pipelines.config.declared import MODELS, parse_model
 from tests.operators.cases import CASES, DIMS
 
 FILE = Path(__file__).parent / "presets.toml"

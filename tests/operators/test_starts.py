@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from pipelines.config.models import MODELS, parse_model
+from pipelines.config.declared import MODELS, parse_model
 from tests.operators.cases import CASES, DIMS, FIRST, PLAIN
 
 TABLE = Path(__file__).parent / "starts.toml"

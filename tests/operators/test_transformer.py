@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from operators.models.transformer import Transformer
-from pipelines.config.models import parse_model
+from pipelines.config.declared import parse_model
 from tests.operators.drawn import points, shaken
 
 

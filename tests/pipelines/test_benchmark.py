@@ -15,8 +15,7 @@ from pdegen.generation.generate import generate
 from pdegen.ownership import read_json, write_json
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
-from pipelines.config.benchmark import Benchmark, Case, load_benchmark
-from pipelines.config.entries import Profile
+from pipelines.config.benchmark import Benchmark, Case, Profile, load_benchmark
 from pipelines.config.shipped import names as shipped
 from pipelines.reports.benchmark_report import write_benchmark_report
 from pipelines.reports.wording import scientific

@@ -15,8 +15,7 @@ from operators.training.fit import Epoch, Stopped, TrainingError, read_history
 from pdegen.ownership import write_json
 from pdegen.schema import SchemaError
 from pdegen.store.reading import open_sealed
-from pipelines.config.benchmark import Benchmark, Case, load_benchmark
-from pipelines.config.entries import Budget
+from pipelines.config.benchmark import Benchmark, Budget, Case, load_benchmark
 from pipelines.config.experiment import load_experiment
 from pipelines.reports.benchmark_report import write_benchmark_report
 from pipelines.runs import evaluation

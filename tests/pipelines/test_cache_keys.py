@@ -21,10 +21,8 @@ from pdegen.ownership import read_json
 from pdegen.recipe import fingerprint_of, load_recipe
 from pdegen.schema import SchemaError
 from pdegen.store.reading import Store
-from pipelines.config.benchmark import Benchmark, Case
-from pipelines.config.data import merged
-from pipelines.config.entries import Profile
-from pipelines.config.experiment import load_experiment
+from pipelines.config.benchmark import Benchmark, Case, Profile
+from pipelines.config.experiment import load_experiment, merged
 from pipelines.runs import comparison, predictions
 from pipelines.runs.predictions import experiment_key, kept_predictions, target_key
 from pipelines.runs.reproduction import toml

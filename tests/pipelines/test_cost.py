@@ -9,8 +9,8 @@ from torch import nn
 
 from operators.nn import encoder
 from operators.training.step import AS_WRITTEN
+from pipelines.config.declared import parse_model
 from pipelines.config.experiment import load_experiment
-from pipelines.config.models import parse_model
 from pipelines.studies import cost
 from pipelines.studies.cost import Cost, random_pairs, step_flops
 from tests.pipelines.conftest import CPU

@@ -8,8 +8,7 @@ from operators.registry import OPERATORS
 from pdegen.ownership import read_json
 from pdegen.plugins import load_plugin
 from pdegen.schema import SchemaError
-from pipelines.config.benchmark import load_benchmark
-from pipelines.config.plugin_rows import with_plugin_rows
+from pipelines.config.benchmark import load_benchmark, with_plugin_rows
 from pipelines.studies import runner
 from tests.pipelines.test_benchmark_command import write_toy
 

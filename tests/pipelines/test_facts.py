@@ -9,7 +9,7 @@ import pytest
 
 from operators.data import AtTime, Block, Rollout
 from pdegen.domains import Box
-from pipelines.config.registry import InputNoise
+from pipelines.config.experiment import InputNoise
 from pipelines.reports import facts, scores, wording
 from pipelines.runs.score import Score
 

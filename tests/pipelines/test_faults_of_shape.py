@@ -20,9 +20,7 @@ from pdegen.domains import Box, CellGrid, Cloud, Curvilinear, Domain
 from pdegen.ownership import read_json
 from pdegen.schema import SchemaError
 from pdegen.store.reading import Store, open_sealed
-from pipelines.config.experiment import Experiment
-from pipelines.config.physics import domain_of
-from pipelines.config.registry import Normalization
+from pipelines.config.experiment import Experiment, Normalization, domain_of
 from pipelines.reports.pictures import plot_store
 from pipelines.reports.report import write_report
 from pipelines.runs.baselines import MEAN, TRIVIAL

@@ -22,8 +22,7 @@ from pdegen.generation.generate import generate
 from pdegen.ownership import read_json, read_lines, write_json, write_lines
 from pdegen.plugins import load_plugin
 from pdegen.recipe import load_recipe
-from pipelines.config.benchmark import Benchmark
-from pipelines.config.entries import Profile
+from pipelines.config.benchmark import Benchmark, Profile
 from pipelines.config.experiment import load_experiment
 from pipelines.reports.benchmark_report import write_benchmark_report
 from pipelines.reports.comparison_report import write_comparison

@@ -15,7 +15,7 @@ from latex2mathml.converter import convert
 from operators.data import AtTime, Block, Map, Rollout
 from pdegen.markdown import escaped
 from pdegen.recipe import load_recipe
-from pipelines.config.choices import LossTable
+from pipelines.config.declared import LossTable
 from pipelines.reports.document import Formula
 from pipelines.reports.formulas import equation, learned, loss
 

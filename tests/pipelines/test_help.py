@@ -14,7 +14,7 @@ from pipelines.cli.benchmarks import chosen
 from pipelines.cli.common import EXAMPLES, FEW, app, parsed
 from pipelines.config.benchmark import load_benchmark
 from pipelines.config.experiment import load_experiment
-from pipelines.config.overridable import overridable
+from pipelines.config.keys import overridable
 from pipelines.config.shipped import names
 from tests.pipelines.command import SMALL
 from tests.stores import faults

@@ -9,12 +9,10 @@ from pydantic import AfterValidator, Field
 from pdegen.equations.base import Problem
 from pdegen.recipe import Recipe, load_recipe, recipe_names
 from pdegen.schema import Count, Positive, SchemaError, Strict, models_in
-from pipelines.config.benchmark import Benchmark, load_benchmark
-from pipelines.config.entries import Profile
+from pipelines.config.benchmark import Benchmark, Profile, load_benchmark
+from pipelines.config.declared import Model
 from pipelines.config.experiment import Experiment, load_experiment
-from pipelines.config.keys import keys_of, meanings
-from pipelines.config.models import Model
-from pipelines.config.overridable import of_experiment, of_recipe, overridable
+from pipelines.config.keys import keys_of, meanings, of_experiment, of_recipe, overridable
 
 
 def named(keys, name):

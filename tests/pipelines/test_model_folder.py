@@ -16,7 +16,7 @@ import operators
 from operators import CheckpointError
 from pdegen.formats.arrays import FormatError
 from pdegen.ownership import read_json
-from pipelines.config.models import parse_model
+from pipelines.config.declared import parse_model
 from pipelines.runs import model_folder
 from pipelines.runs.finished import read_result
 from pipelines.runs.folder import RunError

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from pdegen.schema import SchemaError
-from pipelines.config import models
+from pipelines.config import declared as models
+from pipelines.config.declared import MODELS, parse_model
 from pipelines.config.experiment import load_experiment
-from pipelines.config.models import MODELS, parse_model
 from tests.plugins import in_another_process, registered_alone
 
 

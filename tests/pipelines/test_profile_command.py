@@ -8,7 +8,7 @@ import sys
 import pytest
 import torch
 
-from pipelines.config.entries import Profile
+from pipelines.config.benchmark import Profile
 from pipelines.studies import profile as profile_module
 from pipelines.studies.cost import Cost, held_bytes
 from pipelines.studies.profile import ProfileRun

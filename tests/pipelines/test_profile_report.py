@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from types import SimpleNamespace
 
-from pipelines.config.entries import Profile
+from pipelines.config.benchmark import Profile
 from pipelines.reports.studies import reproduction, write_profile_report
 from pipelines.studies.row import Row
 

@@ -11,8 +11,8 @@ import pytest
 
 from operators.models.galerkin import GalerkinTransformer
 from pipelines.config.benchmark import load_benchmark
+from pipelines.config.declared import parse_model
 from pipelines.config.experiment import load_experiment
-from pipelines.config.models import parse_model
 from pipelines.config.shipped import names as shipped
 
 # S. Cao, Choose a Transformer: Fourier or Galerkin, NeurIPS 2021

@@ -12,8 +12,7 @@ from operators.transforms import DiagonalShifts, Normalizer, Predictor, square_m
 from pdegen.domains import Box
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
-from pipelines.config.experiment import Experiment
-from pipelines.config.registry import Symmetries
+from pipelines.config.experiment import Experiment, Symmetries
 from pipelines.runs.checks import check_symmetries
 from pipelines.runs.data import Source
 from pipelines.runs.evaluation import evaluate

@@ -17,8 +17,7 @@ from operators.training.fit import Stopped
 from pdegen.equations.base import SampleError
 from pdegen.generation.generate import compute
 from pdegen.schema import SchemaError
-from pipelines.config.experiment import load_experiment
-from pipelines.config.stream import CANDIDATES, Stream
+from pipelines.config.experiment import CANDIDATES, Stream, load_experiment
 from pipelines.runs import tail
 from pipelines.runs.data import Source
 from pipelines.runs.solving import first_number

@@ -11,8 +11,8 @@ import pytest
 
 from pdegen.shipped import recipe_names
 from pipelines.cli.common import parsed
+from pipelines.config.declared import MODELS
 from pipelines.config.experiment import load_experiment
-from pipelines.config.models import MODELS
 from pipelines.config.shipped import names
 from tests.site.test_blocks import accept
 

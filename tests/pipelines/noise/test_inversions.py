@@ -9,8 +9,7 @@ import torch
 from pdegen.domains import Box, Cloud
 from pdegen.inverse.classical import ClassicalMethod, Estimate, InverseProblem
 from pdegen.schema import SchemaError
-from pipelines.config.experiment import load_experiment
-from pipelines.config.registry import InputNoise
+from pipelines.config.experiment import InputNoise, load_experiment
 from pipelines.studies import inversions as module
 from pipelines.studies.inversions import (
     ChosenWeight,

@@ -12,8 +12,7 @@ import torch
 from pdegen.generation.generate import generate
 from pdegen.ownership import read_json
 from pdegen.recipe import load_recipe
-from pipelines.config.experiment import Experiment, load_experiment
-from pipelines.config.registry import InputNoise
+from pipelines.config.experiment import Experiment, InputNoise, load_experiment
 from pipelines.reports.noise_report import write_noise_report
 from pipelines.runs.data import Source
 from pipelines.runs.folder import RunError
