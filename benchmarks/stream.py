@@ -16,7 +16,7 @@ from benchmarks.timing import Say, rounded
 from operators.data import Batch, Samples
 from operators.training.step import Acceleration
 from pipelines.config.experiment import Experiment, load_experiment
-from pipelines.runs.stream import solved_pairs
+from pipelines.runs.data import solved_pairs
 from pipelines.studies.cost import Clock, Steps, clock_of
 
 

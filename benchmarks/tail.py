@@ -37,8 +37,7 @@ from operators.training.optimizers import OneCycle
 from operators.transforms import Normalizer, Predictor
 from pdegen.recipe import Recipe, load_recipe
 from pipelines.config.experiment import CANDIDATES
-from pipelines.runs.solving import first_number
-from pipelines.runs.tail import POWER, UNIFORM
+from pipelines.runs.data import POWER, UNIFORM, first_number
 
 _AT_ONCE = 2**13  # points that are predicted at a time
 _DECAY = 0.99  # of the moving average of the weights

@@ -27,7 +27,7 @@ OTHERS = {
     ("operators/nn/attention.py", "nystrom", "softmax", "mask"): "of landmarks, which are all there",
     ("pipelines/reports/figures.py", "_decimal", "_power_of_ten", "position"):
         "a formatter of Matplotlib, whose position is not used",
-    ("pipelines/runs/recipe_text.py", "recipe_text", "RecipeText", "recipe"): "a name, not a text",
+    ("pipelines/runs/model_folder.py", "recipe_text", "RecipeText", "recipe"): "a name, not a text",
     ("pipelines/reports/noise_table.py", "failure", "Cell", "at"): "the constant is of all levels",
 }  # fmt: skip
 

@@ -142,7 +142,7 @@ def export_command(
     text = None
     if format == "huggingface":
         from pdegen.store.reading import open_sealed
-        from pipelines.runs.recipe_text import recipe_text
+        from pipelines.runs.model_folder import recipe_text
 
         text = recipe_text(open_sealed(store).raw_attributes["recipe"])
     shown = shown_shards("exporting, rows" if text else "exporting, shards")

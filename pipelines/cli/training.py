@@ -118,7 +118,7 @@ def _with_overrides(
 def _generated(experiment: "Experiment", device: str) -> str:
     """Check an experiment, generate its default store if necessary, and return its URL."""
     from pipelines.runs.checks import check_device
-    from pipelines.runs.stream import check_data
+    from pipelines.runs.data import check_data
 
     check_data(experiment, check_device(device))
     return generate_default(experiment.data.load_recipe())
@@ -136,7 +136,7 @@ def _train(
     from operators.training.step import Acceleration, torchrun
     from pdegen.recipe import default_store
     from pipelines.runs.checks import check_device, check_memory
-    from pipelines.runs.run_folder import check_run_folder
+    from pipelines.runs.folder import check_run_folder
     from pipelines.runs.training import train
 
     torch_device = check_device(device)
@@ -273,7 +273,7 @@ def predict_command(
     """Write the predictions of a checkpoint on a split of a store, or for the inputs in a file, to
     a Zarr group, which xarray opens."""
     from pipelines.runs.checks import check_device
-    from pipelines.runs.predict import predict, predict_file
+    from pipelines.runs.evaluation import predict, predict_file
 
     folder = checkpoint.with_name(f"{checkpoint.stem}-predictions.zarr") if out is None else out
     of_store = {
@@ -358,7 +358,7 @@ def run_command(
     from pipelines.reports.report import write_report
     from pipelines.runs.checks import check_device
     from pipelines.runs.evaluation import evaluate_run
-    from pipelines.runs.run_tracking import track_results
+    from pipelines.runs.folder import track_results
     from pipelines.tracking.following import trackers
 
     declared = _with_overrides(load_experiment(experiment, data), data, stream, set_)

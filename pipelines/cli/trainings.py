@@ -105,8 +105,7 @@ class Launch:
             wanted: Labels of the operators that `--only` names.
             seed: The only seed to train with; None for all seeds.
         """
-        from pipelines.runs.data import Source
-        from pipelines.runs.stream import check_data
+        from pipelines.runs.data import Source, check_data
         from pipelines.studies.benchmark import BenchmarkRun, check_place
         from pipelines.studies.cases import check_cases
 

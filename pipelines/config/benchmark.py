@@ -92,7 +92,7 @@ class Dataset(Strict):
         experiment: Name of an experiment. Its data, training, normalisation and resolutions are
             used, but not its model.
         overrides: Values of keys of the experiment.
-        measure: The error shown in the table: "l2" or one of `pipelines.runs.measures.MEASURES`.
+        measure: The error shown in the table: "l2" or one of `pipelines.runs.score.MEASURES`.
         coarser: List of overrides of the recipe, each of which makes the solver coarser. Operators
             are compared with the cost and error of these solves (`pipelines.studies.solver`).
         seeds: Number of trainings of each operator on this dataset; by default that of the

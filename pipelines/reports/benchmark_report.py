@@ -43,9 +43,9 @@ from pipelines.reports.wording import (
     scientific,
     settings,
 )
-from pipelines.runs.baselines import MEAN
-from pipelines.runs.measures import MEASURES
+from pipelines.runs.finished import MEAN
 from pipelines.runs.reproduction import toml
+from pipelines.runs.score import MEASURES
 from pipelines.studies.benchmark import SOME, BenchmarkRun, row_case
 from pipelines.studies.row import Row, by_case, mean_and_spread
 

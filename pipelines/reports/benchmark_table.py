@@ -16,7 +16,7 @@ from pipelines.config.benchmark import Case, Entry, TrainingFact
 from pipelines.reports.document import Table
 from pipelines.reports.studies import Facts, error
 from pipelines.reports.wording import duration, plus_minus, scientific
-from pipelines.runs.measures import NORMS, PARTS
+from pipelines.runs.score import NORMS, PARTS
 from pipelines.studies.benchmark import BenchmarkRun
 from pipelines.studies.choice import EPOCHS
 from pipelines.studies.row import Row, by_case, mean_and_spread, mean_measured

@@ -25,11 +25,9 @@ from pipelines.reports.wording import (
     scientific,
     settings,
 )
-from pipelines.runs.baselines import TRIVIAL
 from pipelines.runs.comparison import COMPARISON, DIGEST, Comparison, Variant, mean_interval
-from pipelines.runs.finished import FinishedRun
-from pipelines.runs.measures import MEASURES
-from pipelines.runs.score import std
+from pipelines.runs.finished import TRIVIAL, FinishedRun
+from pipelines.runs.score import MEASURES, std
 
 Rows = list[tuple[str, ...]]
 ABSENT = "—"

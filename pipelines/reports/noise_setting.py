@@ -11,7 +11,7 @@ from pipelines.reports.document import Formula, Section, Table
 from pipelines.reports.noise_table import Results
 from pipelines.reports.studies import Facts, data_section, of_data
 from pipelines.reports.wording import number_of, part_of, settings, significant
-from pipelines.runs.noise import InOrder, NoisyTargets
+from pipelines.runs.data import InOrder, NoisyTargets
 from pipelines.studies.noise import NoiseStudy
 from pipelines.studies.noise_cells import CONSTANT, Cell
 from pipelines.studies.row import Row

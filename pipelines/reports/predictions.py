@@ -13,9 +13,8 @@ from pipelines.reports.live import sample_slides, with_slides
 from pipelines.reports.pictures import functions_of
 from pipelines.reports.sheets import Functions
 from pipelines.reports.wording import points, scientific
-from pipelines.runs.baselines import trivial_predictions
-from pipelines.runs.finished import FinishedRun
-from pipelines.runs.interfaces import at_interface, phases
+from pipelines.runs.finished import FinishedRun, trivial_predictions
+from pipelines.runs.score import at_interface, phases
 
 
 def section(run: FinishedRun) -> Section:

@@ -23,7 +23,7 @@ from pipelines.reports.studies import (
     write_tables,
 )
 from pipelines.reports.wording import duration, listed, points, scientific, settings
-from pipelines.runs.baselines import MEAN
+from pipelines.runs.finished import MEAN
 from pipelines.runs.reproduction import described, toml
 from pipelines.studies.benchmark import BenchmarkRun
 from pipelines.studies.row import Row, by_case, mean_and_spread

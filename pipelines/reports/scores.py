@@ -13,10 +13,8 @@ from pipelines.reports.document import Picture, Section, Table
 from pipelines.reports.figures import picture
 from pipelines.reports.sheets import few
 from pipelines.reports.wording import points, scientific, trained_points
-from pipelines.runs.baselines import compare_baselines
-from pipelines.runs.finished import FinishedRun
-from pipelines.runs.measures import MEASURES
-from pipelines.runs.score import Score, std, times_in
+from pipelines.runs.finished import FinishedRun, compare_baselines
+from pipelines.runs.score import MEASURES, Score, std, times_in
 
 _BESIDE = "model and trivial predictions"
 

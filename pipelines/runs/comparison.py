@@ -19,8 +19,7 @@ from operators.norms import over_defined
 from operators.training.identity import key_of
 from pipelines.runs.evaluation import evaluate_trained
 from pipelines.runs.finished import FinishedRun, ReportError, read_finished, store_of_run
-from pipelines.runs.folder import FolderClaim, RunError
-from pipelines.runs.run_folder import digests_in
+from pipelines.runs.folder import FolderClaim, RunError, digests_in
 from pipelines.runs.score import Score
 from pipelines.tracking.tracker import flat
 

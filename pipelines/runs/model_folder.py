@@ -3,9 +3,11 @@
 import hashlib
 import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+from pydantic import ValidationError
 
 from operators.plugins import copy_name, recorded_file
 from operators.training.checkpoint import (
@@ -18,16 +20,43 @@ from operators.training.checkpoint import (
     model_file,
 )
 from pdegen.formats.export_metadata import file_digest
-from pdegen.formats.huggingface import yaml
+from pdegen.formats.huggingface import RecipeText, yaml
 from pdegen.formats.plan import check_replaceable, replacing
 from pdegen.markdown import block, code, escaped, visible
 from pdegen.ownership import read, read_json, start_manifest, write, write_json
+from pdegen.recipe import Recipe
 from pdegen.store.writing import Fault
+from pipelines.config.keys import keys_of
 from pipelines.runs.finished import Result, read_result
 from pipelines.runs.folder import RunError, check_folder
 from pipelines.runs.plugins import keep_plugins
 from pipelines.runs.reproduction import described, overriding, toml
 from pipelines.runs.score import Score
+
+# Text about a recipe for the card of an exported dataset: the TOML and the meaning of its keys.
+
+
+def recipe_text(recipe: Mapping[str, Any]) -> RecipeText:
+    """Text and key meanings of a recipe for dataset cards. It is empty for imports, stores with
+    noise, and equations that are not registered.
+
+    >>> from pdegen.recipe import load_recipe
+    >>> text = recipe_text(load_recipe("burgers-quick").model_dump(mode="json"))
+    >>> text.meanings["viscosity"]
+    'The viscosity ν (length²/time).'
+    """
+    try:
+        declared = Recipe.model_validate(recipe)
+    except ValidationError:
+        return RecipeText()
+    problem = declared.problem.model_dump(mode="json")
+    meanings = {
+        key.name: f"{key.meaning[:-1]} ({key.unit})." if key.unit else key.meaning
+        for key in keys_of(type(declared.problem), problem)
+        if not key.when and key.meaning and len(key.choices) != 1  # a single choice says nothing
+    }
+    return RecipeText(toml(recipe), meanings)
+
 
 CARD = "README.md"
 

@@ -26,13 +26,14 @@ from pipelines.runs.checks import (
     checked_operator,
     operator_description,
 )
-from pipelines.runs.data import Source
+from pipelines.runs.data import Source, tail_draw
 from pipelines.runs.differences import training_problem
 from pipelines.runs.evaluation import check_beside, provenance
-from pipelines.runs.folder import InUseError, RunError, check_folder
-from pipelines.runs.plugins import resumed_plugins
-from pipelines.runs.predictions import kept_mean
-from pipelines.runs.run_folder import (
+from pipelines.runs.folder import (
+    InUseError,
+    RunError,
+    Saved,
+    check_folder,
     check_run_folder,
     check_run_room,
     claim_run,
@@ -40,9 +41,10 @@ from pipelines.runs.run_folder import (
     in_use,
     recorded_experiment,
     remove_run,
+    tracked_run,
 )
-from pipelines.runs.run_tracking import Saved, tracked_run
-from pipelines.runs.tail import tail_draw
+from pipelines.runs.plugins import resumed_plugins
+from pipelines.runs.predictions import kept_mean
 from pipelines.tracking.following import Following
 from pipelines.tracking.tracker import Tracker
 

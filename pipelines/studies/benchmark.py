@@ -20,15 +20,13 @@ from pdegen.ownership import DamagedError, read_json, write_json
 from pdegen.schema import SchemaError
 from pipelines.config.benchmark import Benchmark, Case
 from pipelines.config.shipped import slug
-from pipelines.runs.baselines import TRIVIAL, label_error
 from pipelines.runs.checks import check_training
 from pipelines.runs.data import Source
 from pipelines.runs.evaluation import compute_score, evaluate_run, provenance, trivial_scores
-from pipelines.runs.folder import FolderClaim, RunError
-from pipelines.runs.measures import measures_of
+from pipelines.runs.finished import TRIVIAL, label_error
+from pipelines.runs.folder import FolderClaim, RunError, recorded_history
 from pipelines.runs.predictions import experiment_key
-from pipelines.runs.run_folder import recorded_history
-from pipelines.runs.score import Score
+from pipelines.runs.score import Score, measures_of
 from pipelines.studies.cases import cases_on, nothing_left
 from pipelines.studies.choice import begun_budget, settings_of, tuning_seconds
 from pipelines.studies.cost import Steps, step_cost, step_seconds

@@ -9,8 +9,7 @@ from operators.norms import over_defined
 from pdegen.ownership import DamagedError, read_json
 from pipelines.config.benchmark import Benchmark, Case
 from pipelines.runs.finished import read_result
-from pipelines.runs.folder import RunError
-from pipelines.runs.run_folder import recorded_history
+from pipelines.runs.folder import RunError, recorded_history
 from pipelines.runs.score import Score
 from pipelines.studies.benchmark import BenchmarkRun
 from pipelines.studies.choice import tried

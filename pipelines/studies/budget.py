@@ -14,7 +14,7 @@ from operators.training.fit import TrainingError
 from operators.training.identity import MADE_FROM, check_made_from, training_key
 from pdegen.ownership import DamagedError, read_json, write_json
 from pipelines.config.benchmark import Budget
-from pipelines.runs.run_folder import declared_in
+from pipelines.runs.folder import declared_in
 
 Ended = Literal["", "flat", "time"]
 """Why epochs were not doubled again: the error was flat, or there was no time. Empty without a

@@ -11,7 +11,7 @@ from operators.training.fit import TrainingError
 from pipelines.config.benchmark import Budget, Case
 from pipelines.config.shipped import slug
 from pipelines.runs.evaluation import trivial_validation_error
-from pipelines.runs.run_folder import recorded_history
+from pipelines.runs.folder import recorded_history
 from pipelines.studies.budget import Ended, count_time, doubled, seconds
 from pipelines.studies.runner import Execution
 

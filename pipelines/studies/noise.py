@@ -17,9 +17,8 @@ from pdegen.schema import SchemaError
 from pdegen.store.reading import open_sealed
 from pipelines.config.experiment import Experiment, physics_of
 from pipelines.runs.data import Source
-from pipelines.runs.folder import FolderClaim, RunError
+from pipelines.runs.folder import FolderClaim, RunError, recorded_experiment
 from pipelines.runs.predictions import experiment_key, kept_mean, weights_of
-from pipelines.runs.run_folder import recorded_experiment
 from pipelines.studies.inversions import KNOWN, TUNED_ON, ChosenWeight, Inversions, Observed
 from pipelines.studies.noise_cells import CONSTANT, Cell, key
 from pipelines.studies.noise_measures import MEASURES, Reconstructed, measured

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 
 from pdegen.inverse.calibration import brier, reliability
 from pdegen.inverse.classical import Estimate
-from pipelines.runs.interfaces import agreement, phases
+from pipelines.runs.score import agreement, phases
 
 LEVEL = 0.9  # stated probability of the sets and intervals whose coverage is counted
 HALF = NormalDist().inv_cdf((1 + LEVEL) / 2)  # half an interval, in standard deviations

@@ -32,14 +32,15 @@ from pdegen.ownership import (
 )
 from pdegen.store.reading import open_sealed
 from pipelines.config.experiment import Experiment
-from pipelines.runs.folder import RunError, check_folder
-from pipelines.runs.predictions import experiment_key, kept_predictions
-from pipelines.runs.run_folder import (
+from pipelines.runs.folder import (
+    RunError,
     changed,
+    check_folder,
     recorded_checkpoint,
     recorded_experiment,
     recorded_history,
 )
+from pipelines.runs.predictions import experiment_key, kept_predictions
 from pipelines.runs.training import train_part
 from pipelines.studies.cost import clock_of
 from pipelines.studies.processes import LOCAL, Processes

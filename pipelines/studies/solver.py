@@ -26,7 +26,7 @@ from pdegen.generation.pools import pool
 from pdegen.recipe import Recipe
 from pdegen.store.reading import open_sealed
 from pipelines.runs.data import Source
-from pipelines.runs.measures import measures_of
+from pipelines.runs.score import measures_of
 
 SAMPLES = 4  # samples that are solved to measure
 STORED = 2.0**-24  # relative rounding error of float32, which all stored labels have

@@ -11,7 +11,7 @@ from operators.training.fit import Epoch
 from pipelines.config.benchmark import Case
 from pipelines.reports import benchmark_report as report
 from pipelines.reports.benchmark_report import _DatasetReport
-from pipelines.runs.baselines import MEAN
+from pipelines.runs.finished import MEAN
 from pipelines.studies.row import Row
 
 CPU = torch.device("cpu")

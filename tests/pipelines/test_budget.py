@@ -19,9 +19,9 @@ from pipelines.config.benchmark import Benchmark, Budget, Case, load_benchmark
 from pipelines.config.experiment import load_experiment
 from pipelines.reports.benchmark_report import write_benchmark_report
 from pipelines.runs import evaluation
-from pipelines.runs.baselines import trivial
 from pipelines.runs.data import Source
 from pipelines.runs.evaluation import trivial_validation_error
+from pipelines.runs.finished import trivial
 from pipelines.runs.predictions import mean_target
 from pipelines.runs.training import train_part
 from pipelines.studies import budget as module

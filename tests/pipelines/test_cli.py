@@ -13,7 +13,8 @@ from operators.training import fit
 from pdegen.sampling.gaussian import PeriodicGaussianField
 from pdegen.store.reading import Store
 from pdegen.store.writing import missing
-from pipelines.runs import evaluation, run_folder
+from pipelines.runs import evaluation
+from pipelines.runs import folder as run_folder
 from pipelines.runs.folder import is_url
 from tests.pipelines.command import SMALL, everything, quietly
 from tests.stores import faults, with_attributes

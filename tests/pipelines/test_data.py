@@ -21,11 +21,10 @@ from pdegen.schema import SchemaError
 from pdegen.store.reading import Store
 from pipelines.config.experiment import Experiment, load_experiment
 from pipelines.runs import data
-from pipelines.runs.baselines import MEAN, compare_baselines
 from pipelines.runs.checks import boundary_of
 from pipelines.runs.data import Source, free_memory
 from pipelines.runs.evaluation import evaluate, evaluate_run
-from pipelines.runs.finished import read_finished
+from pipelines.runs.finished import MEAN, compare_baselines, read_finished
 from pipelines.runs.training import train
 from tests.pipelines.conftest import CPU, SMALL_DARCY, in_memory
 from tests.stores import resealed, with_attributes

@@ -10,8 +10,7 @@ from pipelines.config.experiment import Experiment, load_experiment
 from pipelines.runs import training
 from pipelines.runs.evaluation import evaluate_run
 from pipelines.runs.finished import read_result
-from pipelines.runs.folder import RunError
-from pipelines.runs.run_folder import recorded_experiment
+from pipelines.runs.folder import RunError, recorded_experiment
 from pipelines.runs.training import train, train_part
 from tests.pipelines.conftest import SMALL
 

@@ -23,10 +23,10 @@ from pdegen.store.reading import Store, open_sealed
 from pipelines.config.experiment import Experiment, Normalization, domain_of
 from pipelines.reports.pictures import plot_store
 from pipelines.reports.report import write_report
-from pipelines.runs.baselines import MEAN, TRIVIAL
 from pipelines.runs.checks import check_resolutions, checked_operator
 from pipelines.runs.data import Source
 from pipelines.runs.evaluation import evaluate_run, trivial_scores
+from pipelines.runs.finished import MEAN, TRIVIAL
 from pipelines.runs.training import train
 from pipelines.studies.cost import Steps
 from tests.pipelines.conftest import learned

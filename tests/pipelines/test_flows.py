@@ -16,7 +16,7 @@ from pdegen.store.reading import open_sealed
 from pipelines.config.experiment import load_experiment
 from pipelines.runs.data import Source
 from pipelines.runs.evaluation import evaluate_run
-from pipelines.runs.measures import NORMS
+from pipelines.runs.score import NORMS
 from pipelines.runs.training import train
 from tests.pipelines.command import call, quietly
 

@@ -30,11 +30,10 @@ from pipelines.reports.noise_report import write_noise_report
 from pipelines.reports.report import write_report
 from pipelines.reports.studies import write_profile_report
 from pipelines.runs.comparison import COMPARISON, read_comparison
-from pipelines.runs.evaluation import evaluate, evaluate_run
+from pipelines.runs.evaluation import evaluate, evaluate_run, predict
 from pipelines.runs.finished import read_finished
 from pipelines.runs.folder import RunError
 from pipelines.runs.model_folder import export_model
-from pipelines.runs.predict import predict
 from pipelines.runs.training import train
 from pipelines.studies import profile as profile_module
 from pipelines.studies.benchmark import BenchmarkRun

@@ -30,9 +30,8 @@ from pipelines.reports.report import write_report
 from pipelines.runs.data import Source
 from pipelines.runs.evaluation import evaluate, evaluate_run
 from pipelines.runs.finished import read_finished
-from pipelines.runs.measures import NORMS, measures_of
 from pipelines.runs.reproduction import toml
-from pipelines.runs.score import Score
+from pipelines.runs.score import NORMS, Score, measures_of
 from pipelines.runs.training import train
 from pipelines.studies.benchmark import BenchmarkRun
 from tests.once import once

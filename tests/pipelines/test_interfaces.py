@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pipelines.runs.interfaces import (
+from pipelines.runs.score import (
     agreement,
     at_interface,
     hausdorff,

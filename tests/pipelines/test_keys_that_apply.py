@@ -20,9 +20,8 @@ from pipelines.config.benchmark import Benchmark
 from pipelines.config.experiment import Experiment
 from pipelines.config.keys import keys_of
 from pipelines.runs.checks import check_applies, check_symmetries
-from pipelines.runs.data import Source
+from pipelines.runs.data import Source, tail_draw
 from pipelines.runs.predictions import experiment_key
-from pipelines.runs.tail import tail_draw
 from pipelines.studies.samples import samples_study
 from tests.pipelines.shapes import a_store
 

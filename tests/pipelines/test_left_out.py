@@ -22,7 +22,7 @@ from pipelines.reports.comparison_report import write_comparison
 from pipelines.reports.report import write_report
 from pipelines.runs.comparison import read_comparison
 from pipelines.runs.evaluation import evaluate_run
-from pipelines.runs.measures import measures_of
+from pipelines.runs.score import measures_of
 from pipelines.runs.training import train
 from pipelines.studies.benchmark import BenchmarkRun
 

@@ -11,9 +11,9 @@ import torch
 
 from operators.data import Channel, Map, Rollout, Samples
 from pdegen.domains import Box, Cloud, Domain
-from pipelines.runs.baselines import Trivial
 from pipelines.runs.evaluation import compute_score
-from pipelines.runs.measures import BANDS, measures_of
+from pipelines.runs.finished import Trivial
+from pipelines.runs.score import BANDS, measures_of
 
 ALWAYS = {"l1", "max", "mean", "energy"}
 

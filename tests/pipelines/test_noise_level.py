@@ -14,8 +14,7 @@ from operators.data import Resident, Streamed
 from pdegen.schema import SchemaError
 from pipelines.config.experiment import Experiment, load_experiment
 from pipelines.runs.data import Source
-from pipelines.runs.evaluation import evaluate, evaluate_run
-from pipelines.runs.predict import predict
+from pipelines.runs.evaluation import evaluate, evaluate_run, predict
 from pipelines.runs.training import train
 from tests.pipelines.conftest import CPU, SMALL, learned
 from tests.pipelines.test_data import SHARDS, assert_same_inputs, by_target, read_as

@@ -21,8 +21,7 @@ from pipelines.reports.pictures import functions, plot_store
 from pipelines.reports.report import write_report
 from pipelines.reports.sheets import Above
 from pipelines.runs.evaluation import compute_score, evaluate_run
-from pipelines.runs.measures import measures_of
-from pipelines.runs.score import Score
+from pipelines.runs.score import Score, measures_of
 from pipelines.runs.training import train
 from tests.once import once
 from tests.pipelines.conftest import CPU, in_memory, learned

@@ -17,7 +17,7 @@ import pipelines
 from operators.data import Channel
 from operators.training.checkpoint import checkpoint_file
 from pdegen.domains import Box
-from pipelines.runs import predict
+from pipelines.runs import evaluation
 from pipelines.runs.model_folder import export_model
 from tests.pipelines.command import call, everything, quietly
 from tests.validation.earlier import DATA
@@ -96,7 +96,7 @@ def test_several_targets_are_variables_of_their_own():
         *(Channel("v", "", time) for time in (0.5, 1.0)),
     ]
     values, grid = np.arange(48.0).reshape(3, 4, 4), Box.periodic(4)
-    found = predict._dataset(grid, np.arange(3), channels, values, grid.points)
+    found = evaluation._dataset(grid, np.arange(3), channels, values, grid.points)
     assert list(found) == ["u", "v"]
     assert found.u.dims == ("sample", "channel", "x")
     assert found.u.attrs["channels"] == ["u_x", "u_y"]

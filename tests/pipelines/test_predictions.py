@@ -21,8 +21,8 @@ from pipelines.runs import data
 from pipelines.runs import finished as reading
 from pipelines.runs.data import Source
 from pipelines.runs.finished import read_finished
+from pipelines.runs.folder import scores_key
 from pipelines.runs.predictions import MEAN, PREDICTIONS, kept_predictions, mean_target
-from pipelines.runs.run_folder import scores_key
 from tests.pipelines.conftest import in_memory
 
 CPU = torch.device("cpu")

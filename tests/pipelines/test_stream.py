@@ -25,10 +25,8 @@ from pdegen.recipe import load_recipe
 from pdegen.sampling.gaussian import NormalStream
 from pdegen.schema import SchemaError
 from pipelines.config.experiment import Experiment, load_experiment
-from pipelines.runs.data import Source
+from pipelines.runs.data import SolvedAhead, Source, first_number, solved_pairs
 from pipelines.runs.predictions import experiment_key
-from pipelines.runs.solving import SolvedAhead, first_number
-from pipelines.runs.stream import solved_pairs
 from pipelines.runs.training import train
 from tests.pipelines.command import history
 from tests.pipelines.conftest import CPU, DARCY_DATA, DATA, SMALL, SMALL_DARCY, learned

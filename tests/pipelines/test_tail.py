@@ -18,11 +18,8 @@ from pdegen.equations.base import SampleError
 from pdegen.generation.generate import compute
 from pdegen.schema import SchemaError
 from pipelines.config.experiment import CANDIDATES, Stream, load_experiment
-from pipelines.runs import tail
-from pipelines.runs.data import Source
-from pipelines.runs.solving import first_number
-from pipelines.runs.stream import solved_pairs
-from pipelines.runs.tail import TailDraw, tail_draw
+from pipelines.runs import data
+from pipelines.runs.data import Source, TailDraw, first_number, solved_pairs, tail_draw
 from pipelines.runs.training import train
 from tests.pipelines.command import history
 from tests.pipelines.conftest import CPU, DATA, SMALL
@@ -187,7 +184,7 @@ def test_a_recipe_with_a_remark_has_cheap_solutions(name, coarse):
 
 
 def test_equal_errors_are_drawn_otherwise_in_each_epoch_and_seed(draw, predictor, monkeypatch):
-    monkeypatch.setattr(tail, "scores", lambda predictor, pairs: torch.ones(len(pairs.ids)))
+    monkeypatch.setattr(data, "scores", lambda predictor, pairs: torch.ones(len(pairs.ids)))
     other = replace(draw, seed=draw.seed + 1)
     numbers = [
         (each(predictor, epoch).numbers - each.candidates.ids[0]) % (16 * CANDIDATES)
@@ -203,7 +200,7 @@ def test_a_candidate_without_a_relative_error_is_drawn_like_one_without_error(
     """The relative error of the solution 0 is not a number."""
     errors = torch.ones(16 * CANDIDATES)
     errors[3], errors[5] = torch.nan, torch.inf
-    monkeypatch.setattr(tail, "scores", lambda predictor, pairs: errors)
+    monkeypatch.setattr(data, "scores", lambda predictor, pairs: errors)
     drawn = draw(predictor, 1)
     assert bool(drawn.probabilities.isfinite().all())
     assert float(drawn.probabilities.sum()) < 16

@@ -14,9 +14,8 @@ from operators.training.checkpoint import load_checkpoint
 from operators.training.fit import Stopped, read_history
 from pdegen.schema import SchemaError
 from pipelines.config.experiment import Experiment
-from pipelines.runs.data import Source
+from pipelines.runs.data import SolvedAhead, Source
 from pipelines.runs.evaluation import evaluate, evaluate_run
-from pipelines.runs.solving import SolvedAhead
 from pipelines.runs.training import train
 from tests.pipelines.conftest import CPU
 from tests.pipelines.test_stream import STREAM

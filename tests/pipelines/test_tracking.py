@@ -19,7 +19,7 @@ from operators.training.fit import read_history
 from pdegen.ownership import read_json
 from pipelines.config.experiment import load_experiment
 from pipelines.runs import training as runs
-from pipelines.runs.run_tracking import track_results
+from pipelines.runs.folder import track_results
 from pipelines.tracking import mlflow
 from pipelines.tracking.following import trackers
 from pipelines.tracking.tensorboard import event_files

@@ -14,9 +14,8 @@ from pdegen.ownership import read_json
 from pdegen.recipe import load_recipe
 from pipelines.config.experiment import Experiment, InputNoise, load_experiment
 from pipelines.reports.noise_report import write_noise_report
-from pipelines.runs.data import Source
+from pipelines.runs.data import NoisyTargets, Source
 from pipelines.runs.folder import RunError
-from pipelines.runs.noise import NoisyTargets
 from pipelines.studies import runner
 from pipelines.studies.noise import NoiseStudy
 from pipelines.studies.noise_cells import Cell
