@@ -14,10 +14,10 @@ from benchmarks.posterior.drawing import drawn
 from pdegen.domains import CellGrid
 from pdegen.equations.darcy.finite_volume import FiniteVolume
 from pdegen.equations.darcy.inversion import grid_models
-from pdegen.inverse.calibration import brier, reliability
 from pdegen.inverse.classical import InverseProblem
 from pdegen.inverse.phases import PhaseInversion
 from pdegen.sampling.gaussian import NormalStream, SquareGaussianField
+from pipelines.studies.noise import brier, reliability
 
 _CELLS = 21  # cells along each axis, of the phases and of the data
 

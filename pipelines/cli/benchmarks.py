@@ -94,7 +94,7 @@ def benchmark_command(
     """
     from pipelines.config.benchmark import Profile, load_benchmark
     from pipelines.reports.benchmark_report import write_benchmark_report
-    from pipelines.studies.extended import extended
+    from pipelines.studies.benchmark import extended
 
     launch = Launch(workers, device, resume, overwrite, scheduler)
     benchmark = load_benchmark(name, sound=False)
@@ -133,7 +133,7 @@ def break_even_command(
 ) -> None:
     """Recompute the break-even points of a finished benchmark from the logs of its runs."""
     from pipelines.reports.benchmark_table import solves
-    from pipelines.studies.break_even import break_evens
+    from pipelines.studies.benchmark import break_evens
 
     deviating = list[str]()
     for name, (logged, stated) in break_evens(folder).items():
@@ -195,7 +195,8 @@ def _profile(profile: "Profile", quick: bool, out: Path | None, launch: Launch) 
     """Measure the costs of training steps and write the report of a profile."""
     from pipelines.config.benchmark import load_quick_profile
     from pipelines.reports.studies import write_profile_report
-    from pipelines.studies.profile import HOLDING, ProfileRun
+    from pipelines.studies.benchmark import HOLDING_PROFILE as HOLDING
+    from pipelines.studies.benchmark import ProfileRun
 
     profile = load_quick_profile(profile) if quick else profile
     run = ProfileRun(profile, out or Path("runs") / profile.name)

@@ -292,7 +292,7 @@ def noise_command(
     check_options(options)
     all_levels = list(level or [])
     if levels is not None:
-        from pipelines.studies.noise_cells import parse_levels
+        from pipelines.studies.inversions import parse_levels
 
         all_levels += parse_levels(levels)
     noises = at_levels({"kind": kind, "seed": seed, **parsed(set_)}, all_levels)

@@ -188,9 +188,8 @@ def study_noise_command(
     from pipelines.config.experiment import load_experiment
     from pipelines.reports.noise_report import write_noise_report
     from pipelines.runs.folder import check_folder
+    from pipelines.studies.inversions import operator_experiments, parse_levels, parse_trained
     from pipelines.studies.noise import NoiseStudy
-    from pipelines.studies.noise_cells import parse_levels, parse_trained
-    from pipelines.studies.noise_operators import operator_experiments
 
     original = load_experiment(experiment, data)
     declared, operators = operator_experiments(original, model or (), parsed(set_), data)

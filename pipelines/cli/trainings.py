@@ -62,7 +62,7 @@ class Launch:
     ) -> None:
         """Run a study until it is finished. `begun` is called after all checks have passed."""
         from operators.training.fit import Stopped
-        from pipelines.studies.devices import sharing
+        from pipelines.studies.runner import sharing
 
         if self.scheduler == "processes" and (shared := sharing(self.workers, self.torch_device)):
             note(shared)
@@ -106,8 +106,7 @@ class Launch:
             seed: The only seed to train with; None for all seeds.
         """
         from pipelines.runs.data import Source, check_data
-        from pipelines.studies.benchmark import BenchmarkRun, check_place
-        from pipelines.studies.cases import check_cases
+        from pipelines.studies.benchmark import BenchmarkRun, check_cases, check_place
 
         device = self.torch_device
         check_place(benchmark.name, folder, self.resume, self.overwrite)

@@ -94,7 +94,7 @@ class Dataset(Strict):
         overrides: Values of keys of the experiment.
         measure: The error shown in the table: "l2" or one of `pipelines.runs.score.MEASURES`.
         coarser: List of overrides of the recipe, each of which makes the solver coarser. Operators
-            are compared with the cost and error of these solves (`pipelines.studies.solver`).
+            are compared with the cost and error of these solves (`pipelines.studies.cost`).
         seeds: Number of trainings of each operator on this dataset; by default that of the
             benchmark.
     """

@@ -12,7 +12,7 @@ from pipelines.reports.wording import (
     trained_points,
 )
 from pipelines.studies.benchmark import BenchmarkRun
-from pipelines.studies.budget import LEARNED
+from pipelines.studies.runner import LEARNED
 
 
 def protocol_facts(run: BenchmarkRun, dataset: str) -> Facts:

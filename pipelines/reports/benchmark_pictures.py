@@ -10,7 +10,7 @@ from pipelines.reports.document import Picture
 from pipelines.reports.figures import picture
 from pipelines.reports.method_styles import Style, styles
 from pipelines.studies.benchmark import BenchmarkRun
-from pipelines.studies.row import Row, mean_and_spread
+from pipelines.studies.runner import Row, mean_and_spread
 
 
 def learning(run: BenchmarkRun, rows: Mapping[str, list[Row]], watched: str, name: str) -> Picture:

@@ -47,7 +47,7 @@ from pipelines.runs.finished import MEAN
 from pipelines.runs.reproduction import toml
 from pipelines.runs.score import MEASURES
 from pipelines.studies.benchmark import SOME, BenchmarkRun, row_case
-from pipelines.studies.row import Row, by_case, mean_and_spread
+from pipelines.studies.runner import Row, by_case, mean_and_spread
 
 _CHOSEN = {
     "validation": "The reported epoch is the best on the validation split; the test split is "

@@ -17,9 +17,8 @@ from pipelines.reports.document import Table
 from pipelines.reports.studies import Facts, error
 from pipelines.reports.wording import duration, plus_minus, scientific
 from pipelines.runs.score import NORMS, PARTS
-from pipelines.studies.benchmark import BenchmarkRun
-from pipelines.studies.choice import EPOCHS
-from pipelines.studies.row import Row, by_case, mean_and_spread, mean_measured
+from pipelines.studies.benchmark import EPOCHS, BenchmarkRun
+from pipelines.studies.runner import Row, by_case, mean_and_spread, mean_measured
 
 _COLUMNS: tuple[str, ...] = (
     "dataset", "operator", "protocol", "seeds", "parameters", "mean", "spread", "median", "p95",

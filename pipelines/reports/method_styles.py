@@ -8,7 +8,7 @@ from itertools import product
 from matplotlib.colors import LinearSegmentedColormap, to_hex
 
 from pipelines.reports.palette import DASHES, INKS, MARKERS, MODEL, QUIET, SHADE, TRUTH
-from pipelines.studies.noise_cells import CONSTANT, Cell
+from pipelines.studies.inversions import CONSTANT, Cell
 
 # Each line has one colour per name, in the order of INKS; later lines repeat the colours with
 # other dashes and markers.

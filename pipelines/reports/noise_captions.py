@@ -6,8 +6,8 @@ import numpy as np
 
 from pipelines.config.captions import CAPTIONS, SOURCE
 from pipelines.reports.document import Section, Table
-from pipelines.studies.noise_cells import Cell
-from pipelines.studies.row import Row
+from pipelines.studies.inversions import Cell
+from pipelines.studies.runner import Row
 
 
 def captions(

@@ -12,8 +12,8 @@ from pipelines.reports.document import Picture
 from pipelines.reports.figures import HALF, WIDE, picture
 from pipelines.reports.method_styles import Style, operator_styles, study_styles, style_of
 from pipelines.reports.noise_table import Group, Results
+from pipelines.studies.inversions import CONSTANT, Cell, Trained, key
 from pipelines.studies.noise import NoiseStudy
-from pipelines.studies.noise_cells import CONSTANT, Cell, Trained, key
 
 
 def styles_of(study: NoiseStudy, methods: Sequence[Cell] | None = None) -> dict[Cell, Style]:

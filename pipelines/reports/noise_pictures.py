@@ -23,10 +23,8 @@ from pipelines.reports.noise_curves import styles_of
 from pipelines.reports.palette import INPUT, QUIET, TRUTH
 from pipelines.reports.pictures import Tested, functions_of
 from pipelines.reports.sheets import Functions, Panel, sheet
-from pipelines.studies.inversions import on_cells
-from pipelines.studies.noise import NoiseStudy
-from pipelines.studies.noise_cells import Cell
-from pipelines.studies.noise_measures import HALF, LEVEL
+from pipelines.studies.inversions import Cell, on_cells
+from pipelines.studies.noise import HALF, LEVEL, NoiseStudy
 from pipelines.studies.runner import Execution
 
 _LETTERS = 20  # of a line above an image

@@ -21,11 +21,9 @@ from pipelines.reports.sheets import few
 from pipelines.reports.studies import reproduction
 from pipelines.runs import reproduction as again
 from pipelines.runs.evaluation import provenance
-from pipelines.studies.noise import NoiseStudy
-from pipelines.studies.noise_cells import ALL, CONSTANT, Cell
-from pipelines.studies.noise_measures import MEASURES
-from pipelines.studies.row import Row
-from pipelines.studies.runner import Execution
+from pipelines.studies.inversions import ALL, CONSTANT, Cell
+from pipelines.studies.noise import MEASURES, NoiseStudy
+from pipelines.studies.runner import Execution, Row
 
 _HEADLINES = 4  # largest number of levels in the headline
 

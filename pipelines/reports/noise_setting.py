@@ -12,9 +12,9 @@ from pipelines.reports.noise_table import Results
 from pipelines.reports.studies import Facts, data_section, of_data
 from pipelines.reports.wording import number_of, part_of, settings, significant
 from pipelines.runs.data import InOrder, NoisyTargets
+from pipelines.studies.inversions import CONSTANT, Cell
 from pipelines.studies.noise import NoiseStudy
-from pipelines.studies.noise_cells import CONSTANT, Cell
-from pipelines.studies.row import Row
+from pipelines.studies.runner import Row
 
 
 def noise_section(study: NoiseStudy) -> Section:

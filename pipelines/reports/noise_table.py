@@ -15,11 +15,9 @@ from pipelines.reports.benchmark_table import without_empty
 from pipelines.reports.document import Table
 from pipelines.reports.wording import plus_minus, significant
 from pipelines.runs.comparison import Difference, mean_interval
-from pipelines.studies.noise import NoiseStudy
-from pipelines.studies.noise_cells import CONSTANT, Cell
-from pipelines.studies.noise_measures import MEASURES
-from pipelines.studies.row import Row, mean_and_spread
-from pipelines.studies.runner import Execution
+from pipelines.studies.inversions import CONSTANT, Cell
+from pipelines.studies.noise import MEASURES, NoiseStudy
+from pipelines.studies.runner import Execution, Row, mean_and_spread
 
 Rows = Mapping[Cell, Sequence[Sequence[Row]]]  # of a method: at each test level, one for each seed
 

@@ -26,7 +26,7 @@ from pipelines.reports.wording import duration, listed, points, scientific, sett
 from pipelines.runs.finished import MEAN
 from pipelines.runs.reproduction import described, toml
 from pipelines.studies.benchmark import BenchmarkRun
-from pipelines.studies.row import Row, by_case, mean_and_spread
+from pipelines.studies.runner import Row, by_case, mean_and_spread
 
 _TITLE = "Error against the number of samples"
 

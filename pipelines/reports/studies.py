@@ -12,8 +12,8 @@ from pipelines.reports.facts import quality
 from pipelines.reports.formulas import equation
 from pipelines.reports.wording import plus_minus, scientific, settings
 from pipelines.runs.reproduction import toml
-from pipelines.studies.profile import ProfileRun
-from pipelines.studies.row import Row, mean_and_spread
+from pipelines.studies.benchmark import ProfileRun
+from pipelines.studies.runner import Row, mean_and_spread
 
 Facts = list[tuple[str, ...]]
 

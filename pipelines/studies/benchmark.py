@@ -1,10 +1,15 @@
 """Results of a benchmark in a folder: errors and costs of each operator on each dataset, for each
 seed."""
 
+from __future__ import annotations
+
+import csv
 import json
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import count, takewhile
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -12,27 +17,265 @@ from typing import Any
 import torch
 from pydantic import ValidationError
 
-from operators.norms import over_defined
+from operators.base import Operator
+from operators.norms import RelativeL2, over_defined
+from operators.plugins import file_of
+from operators.registry import build_operator
 from operators.training.evaluate import predictions
 from operators.training.fit import Epoch, TrainingError
-from operators.training.step import AS_WRITTEN, Acceleration
+from operators.training.identity import key_of
+from operators.training.step import AS_WRITTEN, Acceleration, is_out_of_memory
 from pdegen.ownership import DamagedError, read_json, write_json
 from pdegen.schema import SchemaError
-from pipelines.config.benchmark import Benchmark, Case
+from pdegen.store.format import MetadataError
+from pdegen.store.reading import StoreError, open_sealed
+from pipelines.config.benchmark import Benchmark, Budget, Case, Profile
 from pipelines.config.shipped import slug
 from pipelines.runs.checks import check_training
 from pipelines.runs.data import Source
-from pipelines.runs.evaluation import compute_score, evaluate_run, provenance, trivial_scores
-from pipelines.runs.finished import TRIVIAL, label_error
+from pipelines.runs.evaluation import (
+    compute_score,
+    evaluate_run,
+    provenance,
+    trivial_scores,
+    trivial_validation_error,
+)
+from pipelines.runs.finished import TRIVIAL, label_error, read_result
 from pipelines.runs.folder import FolderClaim, RunError, recorded_history
 from pipelines.runs.predictions import experiment_key
 from pipelines.runs.score import Score, measures_of
-from pipelines.studies.cases import cases_on, nothing_left
-from pipelines.studies.choice import begun_budget, settings_of, tuning_seconds
-from pipelines.studies.cost import Steps, step_cost, step_seconds
-from pipelines.studies.row import NO_MEMORY, Row
-from pipelines.studies.runner import Execution, Study, StudyTraining
-from pipelines.studies.solver import SAMPLES, SolverCost, recipe_of, solver_cost
+from pipelines.studies.cost import (
+    SAMPLES,
+    SolverCost,
+    Steps,
+    held_bytes,
+    recipe_of,
+    solver_cost,
+    step_cost,
+    step_seconds,
+)
+from pipelines.studies.runner import (
+    NO_MEMORY,
+    Ended,
+    Execution,
+    Row,
+    Study,
+    StudyTraining,
+    count_time,
+    doubled,
+    mean_measured,
+    seconds,
+)
+
+# Cases of a benchmark: pairs of an operator and a dataset whose dimension it supports.
+
+
+def cases_on(benchmark: Benchmark, dims: Mapping[str, int]) -> list[Case]:
+    """The cases of a benchmark whose operator supports the dimension of the dataset.
+
+    `dims` has the dimension of each dataset.
+    """
+    return [
+        case
+        for case in benchmark.cases()
+        if benchmark.operators[case.operator].models
+        or dims[case.dataset] in benchmark.model(case).dims()
+    ]
+
+
+def check_cases(benchmark: Benchmark, dims: Mapping[str, int], wanted: Collection[str]) -> None:
+    """Raise SchemaError if there is no case, or a requested operator supports no dataset."""
+    left = {case.operator for case in cases_on(benchmark, dims)}
+    datasets = ", ".join(f"{dataset}: {dim}" for dataset, dim in dims.items())
+    for label in (label for label in wanted if label not in left):
+        model: Any = benchmark.operators[label].model
+        raise SchemaError(
+            f"{label}: {model.name} supports domains of dimension "
+            f"{', '.join(map(str, model.dims()))}; "
+            f"the datasets have {datasets}"
+        )
+    if not left:
+        raise nothing_left(benchmark)
+
+
+def nothing_left(benchmark: Benchmark) -> SchemaError:
+    """SchemaError for a benchmark that has no case."""
+    return SchemaError(
+        f"benchmark {benchmark.name}: no operator supports the dimension of "
+        f"{', '.join(benchmark.datasets)}"
+    )
+
+
+# Choice of the settings of a benchmark's trainings, by its search or its budget.
+
+
+EPOCHS = "training.epochs"
+
+
+def settings_of(run: BenchmarkRun, case: Case, how: Execution) -> tuple[dict[str, Any], Ended]:
+    """The settings that the search or the budget chooses, and why the budget ended."""
+    words = filter(None, [slug(case.dataset), slug(case.operator), case.protocol, "search"])
+    claim = run.folder / "claims" / "--".join(words)
+    with how.wait_and_hold(claim):  # one search for all seeds
+        if run.benchmark.budget is None or case.protocol == "published":
+            return _searched_choice(run, case, how), ""
+        return _budgeted(run, case, run.benchmark.budget, how)
+
+
+def _budgeted(
+    run: BenchmarkRun, case: Case, budget: Budget, how: Execution
+) -> tuple[dict[str, Any], Ended]:
+    """The number of epochs that a budget chooses, as a setting, and why the budget ended."""
+
+    def train(epochs: int) -> tuple[float, float]:
+        training = run.training(case, 0, {EPOCHS: epochs})
+        history = training.finished()
+        if history is None:
+            training.check_folder()
+            with count_time(training.folder, training.begun, how.device):
+                history = training.run(how)
+        spent = seconds(training.folder) or sum(epoch.seconds for epoch in history)
+        return min(epoch.score for epoch in history), spent
+
+    experiment, store = run.benchmark.experiment(case, 0, {}), run.stores[case.dataset]
+    trivial = partial(trivial_validation_error, experiment, store, how.device)
+    epochs, ended = doubled(budget, experiment.training.epochs, train, trivial)
+    return {EPOCHS: epochs}, ended
+
+
+def begun_budget(run: BenchmarkRun, case: Case, seed: int) -> list[dict[str, Any]]:
+    """The settings of a budget whose run folders exist, whatever training they have."""
+
+    def exists(chosen: Mapping[str, object]) -> bool:
+        return run.training(case, seed, chosen).folder.exists()
+
+    return [*takewhile(exists, _doublings(run, case))]
+
+
+def _doublings(run: BenchmarkRun, case: Case) -> Iterator[dict[str, Any]]:
+    """The settings that a budget tries, one after another."""
+    first = run.benchmark.experiment(case, 0, {}).training.epochs
+    return ({EPOCHS: first * 2**k} for k in count())
+
+
+def tried(run: BenchmarkRun, case: Case) -> Sequence[Mapping[str, object]]:
+    """All settings that the search or the budget has tried."""
+    if run.benchmark.budget is None:
+        return run.benchmark.searched(case)
+    return [*takewhile(lambda chosen: run.training(case, 0, chosen).begun, _doublings(run, case))]
+
+
+def _searched_choice(run: BenchmarkRun, case: Case, how: Execution) -> dict[str, Any]:
+    """The settings with the smallest validation error among all settings tried. Settings whose
+    training diverges are ignored.
+    """
+    best: dict[str, Any] = {}
+    smallest, failure = float("inf"), None
+    for chosen in run.benchmark.searched(case):
+        try:
+            history = run.training(case, 0, chosen).run(how)
+        except TrainingError as error:
+            failure = error
+            continue
+        score = min(epoch.score for epoch in history)
+        if score < smallest:
+            best, smallest = chosen, score
+    if not best and failure is not None:
+        raise failure
+    return best
+
+
+def tuning_seconds(run: BenchmarkRun, case: Case, chosen: Mapping[str, object]) -> float:
+    """Time in seconds of the trainings whose settings the search or the budget did not choose."""
+    others = [values for values in tried(run, case) if values != chosen]
+    folders = [run.training(case, 0, values).folder for values in others]
+    return sum(e.seconds for f in folders if f.exists() for e in recorded_history(f))
+
+
+# Results of a profile in a folder: the cost of a training step of each operator on one grid.
+
+
+HOLDING_PROFILE = FolderClaim(
+    "profile", "profile.json", "use --overwrite, or --resume to finish it"
+)
+
+
+@dataclass(frozen=True)
+class ProfileRun(Study[str]):
+    """A profile whose results are stored in a folder. Each part is the name of an operator."""
+
+    profile: Profile
+    folder: Path
+
+    def check(self, device: torch.device) -> None:
+        for label, entry in self.profile.operators.items():
+            a, _, x = self._functions(device)
+            try:
+                with torch.no_grad():
+                    self._operator(label, device).eval()(a[:1], x)
+            except (
+                ValueError,
+                RuntimeError,
+            ) as error:  # for example a grid too coarse for the modes
+                if isinstance(error, RuntimeError) and is_out_of_memory(error):
+                    raise
+                where = f"{label} in profile {self.profile.name}"
+                raise SchemaError(f"{where}: model {entry.model.name}: {error}") from error
+
+    def claim(self, device: torch.device, resume: bool, overwrite: bool) -> None:
+        HOLDING_PROFILE.check(self.folder, resume, overwrite)
+        if resume:
+            self.check_device(device)
+        declared = self.profile.model_dump(mode="json")
+        HOLDING_PROFILE.claim(self.folder, declared, resume=resume, overwrite=overwrite)
+
+    def stages(self) -> Sequence[Sequence[str]]:
+        return [list(self.profile.operators)]
+
+    def row_path(self, part: str) -> Path:
+        return self.folder / "rows" / f"{list(self.profile.operators).index(part)}.json"
+
+    def digest(self, part: str) -> str:
+        file = file_of(self.profile.operators[part].model.operator)  # of a user's own operator
+        digest = None if file is None else file["sha256"]
+        return key_of(operator=part, profile=self.profile.model_dump(mode="json"), file=digest)
+
+    def progress_line(self, part: str, row: Row) -> str:
+        return f"{part}: {row.step_seconds:.3g} s"
+
+    def make(self, part: str, how: Execution) -> Row:
+        a, u, x = self._functions(how.device)
+        operator, loss = self._operator(part, how.device).train(), RelativeL2()
+        optimizer = torch.optim.Adam(operator.parameters(), lr=1e-6, fused=True)
+
+        def step() -> None:
+            optimizer.zero_grad()
+            loss(operator(a, x), u, a).backward()
+            optimizer.step()
+
+        row = Row(
+            made_from=self.digest(part),
+            operator=part,
+            parameters=operator.parameter_count,
+            provenance=provenance(how.device),
+        )
+        row.step_held_bytes = held_bytes(step, how.device)
+        row.cost = step_cost(step, operator, optimizer, how.device)
+        return row
+
+    def _functions(self, device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Random functions a and u, and the points x of the circle."""
+        torch.manual_seed(0)
+        n = self.profile.points
+        x = (torch.arange(n, device=device) / n)[:, None]
+        a, u = torch.randn(2, self.profile.batch, n, 1, device=device)
+        return a, u, x
+
+    def _operator(self, label: str, device: torch.device) -> Operator:
+        model = self.profile.operators[label].model.model_dump(mode="json")
+        described = {"model": model, "in_channels": 1, "out_channels": 1, "dim": 1}
+        return build_operator(described).to(device)
+
 
 HOLDING = FolderClaim("benchmark", "benchmark.json")
 SOME = 16  # test samples in the batch of a timed prediction
@@ -51,7 +294,7 @@ class BenchmarkRun(Study[Seeded]):
     Args:
         stores: URL of the store of each dataset.
         seed: The only seed to compute rows for; by default all seeds.
-        parts: The parts of the table; by default all (`pipelines.studies.extended`).
+        parts: The parts of the table; by default all (`pipelines.studies.benchmark`).
     """
 
     benchmark: Benchmark
@@ -388,3 +631,111 @@ def check_place(name: str, folder: Path, resume: bool, overwrite: bool) -> None:
     if other != name:
         raise RunError(f"{folder} holds the benchmark {other}: choose another --out")
     HOLDING.check(folder, resume, overwrite)
+
+
+# Break-even points of the operators of a benchmark, recomputed from the logs of the runs only.
+
+
+def break_evens(folder: Path) -> dict[str, tuple[float, float]]:
+    """The break-even of each case: first as computed from the logs, then as stated in table.csv.
+
+    A break-even is the number of solves after which an operator saves time. The logs contain the
+    time of every epoch, the scores of the reported checkpoints, and the measured times of
+    predictions and of the solver.
+
+    Raises:
+        RunError: If the folder contains no finished benchmark, or its logs are incomplete.
+        ReportError: If a file of a run is damaged, or belongs to another run.
+    """
+    try:
+        declared = read_json(folder / "benchmark.json")
+        table = (folder / "table.csv").read_text("utf-8")
+    except (OSError, DamagedError):
+        raise RunError(f"{folder} holds no finished benchmark") from None
+    stores = declared.pop("stores")
+    benchmark = Benchmark.parse({k: v for k, v in declared.items() if v is not None}, str(folder))
+    run, numbers = BenchmarkRun(benchmark, stores, folder), dict[str, tuple[float, float]]()
+    for line in csv.DictReader(table.splitlines()):
+        if line["break-even"]:
+            case = Case(line["dataset"], line["operator"], line["protocol"])
+            numbers[str(case)] = _logged(run, case), float(line["break-even"])
+    if not numbers:
+        raise RunError(f"{folder} has no break-even: no dataset declares a coarser solver")
+    return numbers
+
+
+def _logged(run: BenchmarkRun, case: Case) -> float:
+    """Break-even of a case, computed from the logs in its run folders."""
+    measure, solver = run.benchmark.datasets[case.dataset].measure, run.solver(case.dataset)
+    parts = [(case, seed) for seed in range(run.benchmark.seeds_on(case.dataset))]
+    rows = [row for row in map(run.kept, parts) if row is not None and not row.failed]
+    if solver is None or not rows:
+        raise RunError(f"{run.folder}: the measurements of {case} are missing")
+    folders = [run.training_of(row).folder for row in rows]
+    scores = [read_result(folder).scores for folder in folders]
+    error = mean(_error(score.results[0], measure) for score in scores)
+    if error >= min(_error(score, measure) for score in scores[0].trivial):
+        return math.inf
+    spent = mean(map(_seconds, folders)) + mean(_searched(run, case, row) for row in rows)
+    saved = solver.seconds(error) - mean_measured(row.inference_seconds for row in rows)
+    data = solver.samples * solver.solves[0].seconds
+    return (data + spent) / saved if saved > 0 else math.inf
+
+
+def _error(score: Score, measure: str) -> float:
+    return over_defined(mean, score.measured(measure))
+
+
+def _seconds(folder: Path) -> float:
+    return sum(epoch.seconds for epoch in recorded_history(folder))
+
+
+def _searched(run: BenchmarkRun, case: Case, row: Row) -> float:
+    """Time in seconds that the search or the budget spent on settings that it did not choose."""
+    if not row.chosen:
+        return 0.0
+    others = [chosen for chosen in tried(run, case) if chosen != row.chosen]
+    folders = [run.training(case, 0, chosen).folder for chosen in others]
+    return sum(_seconds(folder) for folder in folders if folder.exists())
+
+
+# Finished tables that get further rows or columns.
+
+
+def extended(run: BenchmarkRun, whole: Benchmark) -> BenchmarkRun:
+    """The table of a run, together with the finished rows that its folder holds.
+
+    Only what the run asks for is computed. Rows of other cases of `whole` belong to the table if
+    they are finished and were computed from the same settings and stores. Their files stay.
+    """
+    try:
+        recorded = read_json(run.folder / HOLDING.file)["stores"]
+    except (FileNotFoundError, DamagedError, KeyError):
+        return run
+    stores = {
+        label: url
+        for label, url in {**recorded, **run.stores}.items()
+        if label in whole.datasets and (label in run.stores or _opens(url))
+    }
+    everything = BenchmarkRun(whole.installed().only([], list(stores)), stores, run.folder)
+    finished = [part for (stage,) in [everything.stages()] for part in stage
+                if everything.kept(part) is not None]  # fmt: skip
+    requested = {part for stage in run.stages() for part in stage}
+    order = whole.cases()
+    parts = sorted(requested.union(finished), key=lambda part: (part[1], order.index(part[0])))
+    operators, datasets = {case.operator for case, _ in parts}, {case.dataset for case, _ in parts}
+    table = whole.only(
+        [label for label in whole.operators if label in operators],
+        [label for label in whole.datasets if label in datasets],
+    )
+    table_stores = {label: stores[label] for label in table.datasets}
+    return BenchmarkRun(table, table_stores, run.folder, parts=tuple(parts))
+
+
+def _opens(store: str) -> bool:
+    """Whether a finished store is at this place."""
+    try:
+        open_sealed(store)
+    except (StoreError, MetadataError, OSError):
+        return False
+    return True

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
+from pathlib import Path
 from time import process_time
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,14 +21,436 @@ from pdegen.domains import Box, Domain
 from pdegen.equations.base import Problem
 from pdegen.generation.generate import RecipeJob, other_equation
 from pdegen.inverse.classical import ClassicalMethod, Estimate, Forward, InverseProblem
+from pdegen.ownership import DamagedError, read_json
 from pdegen.plugins import plugin_of
 from pdegen.recipe import Recipe
 from pdegen.sampling.noise import SensorNoise
-from pdegen.schema import SchemaError
+from pdegen.schema import SchemaError, flattened
 from pdegen.store.reading import open_sealed
+from pipelines.config.declared import parse_model
 from pipelines.config.experiment import Experiment, InputNoise, domain_of
 from pipelines.runs.data import Source
-from pipelines.studies.noise_cells import NONE
+from pipelines.studies.runner import StudyTraining
+
+# Cells of a noise study, each of which is a training or a test, and parsing of noise levels.
+
+
+ALL = "all"
+NONE = "none"  # as the only name of a classical method, it stands for no method
+Trained = float | tuple[float, float]  # a level, or the ends of a range of levels
+CONSTANT = "constant"
+_LEAST = 4  # cells along an axis
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A part of a noise study: one training, or one test of a method.
+
+    Args:
+        method: Name of a classical method; or the noise level, or the range of levels, at which a
+            model is trained. A model trained on a range has the level as an input.
+        at: Noise level of the test samples; None for the training itself.
+        assumed_level: Noise level that a classical method, or a model trained on a range, assumes.
+            It is a multiple of the true level.
+        corrected: Whether a classical method corrects the model's prediction.
+        operator: Name of the model's operator; empty for the operator that the experiment declares,
+            and for classical methods.
+    """
+
+    method: str | Trained
+    seed: int = 0
+    at: float | None = None
+    assumed_level: float = 1.0
+    corrected: bool = False
+    operator: str = ""
+
+    @property
+    def name(self) -> str:
+        """Name of the method, without its operator and the unit of levels."""
+        return self.named()
+
+    def named(self, unit: str = "") -> str:
+        """Name of the method in reports, without its operator. `unit` is that of noise levels."""
+        level = self.method
+        name = level if isinstance(level, str) else f"trained at {word(level, unit)}"
+        name += ", corrected" if self.corrected else ""
+        factor = f", assuming {self.assumed_level:g} times the level"
+        return name if self.assumed_level == 1 else f"{name}{factor}"
+
+
+def key(level: Trained) -> str:
+    """Text for a level, or for the ends of a range, in file names."""
+    return f"{level[0]:g}-to-{level[1]:g}" if isinstance(level, tuple) else f"{level:g}"
+
+
+def word(level: Trained, unit: str = "") -> str:
+    """Text for a level in reports. A study has at most one range, which is called "all levels".
+
+    >>> word(0.1), word(40.0, "dB"), word((0.0, 0.1))
+    ('0.1', '40 dB', 'all levels')
+    """
+    return "all levels" if isinstance(level, tuple) else f"{level:g} {unit}".strip()
+
+
+def parse_trained(text: str, tested: tuple[float, ...]) -> tuple[Trained, ...]:
+    """Parse the noise levels to train at. The word ALL stands for a range.
+
+    The range is the smallest that contains all other levels to train at and all levels in `tested`.
+
+    >>> parse_trained("0.01,all", (0.0, 0.1))
+    (0.01, (0.0, 0.1))
+    """
+    words = [word.strip() for word in text.split(",")]
+    single = [word for word in words if word != ALL]
+    numbers = parse_levels(",".join(single)) if single else ()
+    every = (*numbers, *tested)
+    levels = iter(numbers)
+    return tuple((min(every), max(every)) if word == ALL else next(levels) for word in words)
+
+
+def parse_levels(text: str) -> tuple[float, ...]:
+    """Parse noise levels separated by commas.
+
+    >>> parse_levels("0,0.01,0.1")
+    (0.0, 0.01, 0.1)
+    """
+    try:
+        return tuple(float(word) for word in text.split(","))
+    except ValueError:
+        raise SchemaError(f"levels must be numbers separated by commas, got {text!r}") from None
+
+
+def check_levels(name: str, levels: Sequence[Trained]) -> None:
+    """Raise SchemaError if two levels have the same file name, or there is more than one range."""
+    if not levels or len(set(map(key, levels))) < len(levels):
+        raise SchemaError(f"{name} levels must be one or more different numbers, got {levels}")
+    if sum(isinstance(level, tuple) for level in levels) > 1:
+        raise SchemaError(f"{name} levels may contain only one range, got {levels}")
+
+
+def check_kinds(assumed: str, tested: str | None) -> None:
+    """Raise SchemaError unless methods that assume the noise kind `assumed` can be tested with the
+    kind `tested`.
+
+    Neither "snr" nor "sensors" can be combined with another kind, because the levels of "snr" are
+    in decibels and "sensors" has data at some points only.
+    """
+    if assumed == tested:
+        raise SchemaError(
+            f"test kind: methods already assume {assumed} noise; leave this option out"
+        )
+    apart = {"snr", "sensors"} & {assumed, tested}
+    if tested is not None and apart:
+        raise SchemaError(
+            f"test kind {tested}: methods that assume {assumed} noise cannot be tested with it, "
+            f"because {' and '.join(sorted(apart))} noise has levels in dB or fewer points"
+        )
+
+
+def check_classical(
+    inversion_samples: int,
+    assumed_levels: tuple[float, ...],
+    cells: int | None,
+    only: Sequence[str] = (),
+) -> None:
+    """Raise SchemaError if classical methods cannot be tested with these options."""
+    if NONE in only and (len(only) > 1 or cells is not None):
+        raise SchemaError("--method none excludes other methods and --cells")
+    if cells is not None and cells < _LEAST:
+        raise SchemaError(f"--cells must be at least {_LEAST}, got {cells}")
+    if inversion_samples < 1:
+        raise SchemaError(f"--inversion-samples must be at least 1, got {inversion_samples}")
+    if 1.0 not in assumed_levels or not all(0 < factor < math.inf for factor in assumed_levels):
+        raise SchemaError(
+            f"--assumed-level must be positive numbers that include 1, got {assumed_levels}"
+        )
+    if len({f"{factor:g}" for factor in assumed_levels}) < len(assumed_levels):
+        raise SchemaError(
+            f"--assumed-level must be numbers that differ in six digits, got {assumed_levels}"
+        )
+
+
+# The operators of a noise study: experiments that differ in the operator alone.
+
+
+_LISTED = {"training.seed": "--seeds", "noise.level": "--train-levels and --test-levels"}
+_SHARED = ("data", "noise", "task")  # tables that all operators of a study have in common
+
+
+def operator_experiments(
+    experiment: Experiment,
+    models: Sequence[str],
+    overrides: Mapping[str, Any],
+    store: str | None = None,
+) -> tuple[Experiment, tuple[Experiment, ...]]:
+    """The experiment of a study, and the experiments of its operators if several are named.
+
+    The operator that the experiment declares keeps its settings. The others have their default
+    settings.
+
+    Args:
+        experiment: The experiment, to which no override has been applied.
+        models: Names of the operators; if there are none, that of the experiment.
+        overrides: Values of keys. A key that begins with the name of an operator and a dot, such
+            as "fno.width", is a key of this operator's experiment. Other keys are keys of all,
+            and those of a model are keys of the operator that the experiment declares.
+        store: The store of the study, see `Experiment.on`.
+
+    Raises:
+        SchemaError: If an operator is unknown or named twice. Also if a key is unknown, belongs to
+            an operator that is not named, or changes the data or the noise for one operator alone.
+            Also for the seed and the noise level, because options of the study list their values.
+            The level may be set if the experiment has no noise, and thus adds it.
+    """
+    overrides = flattened(overrides)
+    for key in overrides:
+        name, _, rest = key.partition(".")
+        _check_key(experiment, rest if name in models else key)
+    if not models:
+        return experiment.on(store, overrides), ()
+    for name in models:
+        parse_model({"name": name})  # raises for an unknown operator
+    if len({*models}) < len(models):
+        raise SchemaError(f"--model names an operator twice: {', '.join(models)}")
+    by_operator = {name: dict[str, Any]() for name in models}
+    common = dict[str, Any]()
+    for key, value in overrides.items():
+        name, dot, rest = key.partition(".")
+        if dot and name in by_operator:
+            by_operator[name][rest] = value
+        elif experiment.model.name not in by_operator and _is_of_model(experiment, key):
+            last = key.removeprefix("model.")
+            raise SchemaError(
+                f"--set {key} is a key of {experiment.model.name}, which --model does not name: "
+                f"write {' or '.join(f'{name}.{last}' for name in models)}"
+            )
+        else:
+            common[key] = value
+    shared = experiment.on(store, common)
+    variants = tuple(_variant(shared, name, changes) for name, changes in by_operator.items())
+    for name, variant in zip(models, variants, strict=True):
+        check_alike(shared, variant, name)
+    by_name = dict(zip(models, variants, strict=True))
+    return by_name.get(experiment.model.name, shared), variants
+
+
+def _check_key(experiment: Experiment, key: str) -> None:
+    """Raise SchemaError for a key whose values the study lists."""
+    for listed, option in _LISTED.items():
+        if listed == "noise.level" and experiment.noise is None:
+            continue
+        if f".{listed}".endswith(f".{key}") and experiment.resolved_key(key, {}) == listed:
+            raise SchemaError(f"{listed} cannot be set, a study has several: use {option}")
+
+
+def _is_of_model(experiment: Experiment, key: str) -> bool:
+    """Whether a key is one of the operator."""
+    if key.startswith(("data.", "noise", "task")):
+        return False
+    return experiment.resolved_key(key, {}).partition(".")[0] == "model"
+
+
+def check_operators(experiment: Experiment, operators: Sequence[Experiment]) -> None:
+    """Raise SchemaError if operators of a study have the same name, or other data or noise."""
+    names = [variant.model.name for variant in operators]
+    if len({*names}) < len(names):
+        raise SchemaError(f"a study has each operator once, got {', '.join(names)}")
+    for variant in operators:
+        check_alike(experiment, variant, variant.model.name)
+        if variant.model.name == experiment.model.name and variant != experiment:
+            raise SchemaError(f"{variant.model.name} differs from the operator of the experiment")
+
+
+def check_alike(experiment: Experiment, variant: Experiment, name: str) -> None:
+    """Raise SchemaError if the experiments differ in the data, the noise or the task."""
+    for table in _SHARED:
+        if getattr(experiment, table) != getattr(variant, table):
+            raise SchemaError(
+                f"operators of a study share the {table}, those of {name} differ: "
+                f"set keys of {table} without the name of an operator"
+            )
+
+
+def _variant(experiment: Experiment, name: str, changes: Mapping[str, Any]) -> Experiment:
+    if name != experiment.model.name:
+        experiment = experiment.with_overrides({"model.name": name})
+    return experiment.with_overrides(changes) if changes else experiment
+
+
+def recorded_study(folder: Path) -> dict[str, Any]:
+    """The content of study.json; empty if the file is absent or damaged."""
+    try:
+        return read_json(folder / "study.json")
+    except (FileNotFoundError, DamagedError):
+        return {}
+
+
+# The trainings and tests of a noise study: operators, noise levels and seeds.
+
+
+@dataclass(frozen=True)
+class NoisePlan:
+    """The trainings and tests of a noise study, without classical methods.
+
+    If the noise is on the inputs, models are trained and tested at several noise levels. If it is
+    on the targets, models are trained with noisy targets, and tested on targets without noise.
+
+    Args:
+        experiment: Declares the data and the noise. Its operator is the only one of the study
+            unless `operators` are given.
+        train_levels: Noise levels or ranges at which models are trained. With a range, each sample
+            gets a random level in this range, and the level is an input of the model.
+        test_levels: Noise levels of the inputs of the test samples; 0 alone if the noise is on the
+            targets.
+        inversion_samples: Largest number of test samples on which classical methods are tested.
+        assumed_levels: Noise levels that classical methods, and models trained on a range, assume.
+            Levels are given as multiples of the true level, and include 1.
+        only: Names of the classical methods to test; by default all that the equation offers. The
+            name `noise_cells.NONE` alone stands for no method.
+        test_kind: Kind of noise on the test samples; by default the kind that the experiment
+            declares. All methods assume the declared kind.
+        cells: Number of cells along each axis on which classical methods reconstruct the
+            coefficient; by default the number of data points.
+        operators: Experiments whose operators are compared, with the same data and noise as
+            `experiment`; by default that of `experiment` alone.
+
+    Raises:
+        SchemaError: If the experiment has no noise, a level is impossible, or two operators have
+            the same name or different data. `NoiseStudy.check` also raises it if the equation does
+            not offer a requested method.
+    """
+
+    experiment: Experiment
+    store: str
+    folder: Path
+    train_levels: tuple[Trained, ...]
+    test_levels: tuple[float, ...]
+    seeds: int
+    inversion_samples: int = 100
+    assumed_levels: tuple[float, ...] = (1.0,)
+    only: tuple[str, ...] = ()
+    test_kind: str | None = None
+    cells: int | None = None
+    operators: tuple[Experiment, ...] = ()
+
+    def __post_init__(self) -> None:
+        noise = self.experiment.noise
+        if noise is None:
+            raise SchemaError(
+                f"study noise: experiment {self.experiment.name} has no [noise]: "
+                "set noise.level=0.01"
+            )
+        check_operators(self.experiment, self.operators)
+        if self.on_targets:
+            self._check_targets()
+        for name, levels in (("train", self.train_levels), ("test", self.test_levels)):
+            for level in levels:
+                self.noise(level)  # raises for an impossible level
+            check_levels(name, levels)
+        for model in self.models:
+            self.training(model)  # raises if this level cannot be trained
+        if self.seeds < 1:
+            raise SchemaError(f"seeds must be at least 1, got {self.seeds}")
+        check_classical(self.inversion_samples, self.assumed_levels, self.cells, self.only)
+        check_kinds(noise.kind, self.test_kind)
+        for level in self.test_levels:
+            self.tested(level)  # raises for an unknown kind
+
+    def _check_targets(self) -> None:
+        """Raise SchemaError for options that need noise on the inputs."""
+        options = {
+            "--test-levels": self.test_levels != (0.0,),
+            "--test-kind": self.test_kind is not None,
+            "--assumed-level": self.assumed_levels != (1.0,),
+        }
+        for option in (option for option, is_set in options.items() if is_set):
+            raise SchemaError(
+                f"{option} is for noise on the inputs: here only targets of training samples have "
+                "noise: leave it out"
+            )
+
+    @property
+    def on_targets(self) -> bool:
+        """Whether the noise is on the targets of training samples alone."""
+        return self.experiment.noise is not None and not self.experiment.noise.on_inputs
+
+    def noise(self, level: Trained) -> InputNoise:
+        """The experiment's noise at a given level. Models are trained with this noise, and
+        classical methods assume it.
+        """
+        assert self.experiment.noise is not None
+        return self.experiment.noise.replaced({"level": level}, "noise level")
+
+    def tested(self, level: float) -> InputNoise:
+        """The noise on the test samples at a given level."""
+        noise = self.noise(level)
+        if self.test_kind is None:
+            return noise
+        fields = {"kind": self.test_kind, "level": level, "seed": noise.seed, "fresh": noise.fresh}
+        return InputNoise.parse(fields, "test kind")
+
+    @cached_property
+    def experiments(self) -> dict[str, Experiment]:
+        """The experiment of each operator. The key is the name of the operator, or empty for the
+        operator of `experiment`."""
+        declared = self.experiment.model.name
+        names = [variant.model.name for variant in self.operators]
+        keys = ["" if name == declared else name for name in names]
+        return dict(zip(keys, self.operators, strict=True)) or {"": self.experiment}
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """Names of the inputs and of the targets."""
+        input, target = (
+            name if isinstance(name, str) else ", ".join(name) for name in self.experiment.variables
+        )
+        return input, target
+
+    def operator(self, part: Cell) -> str:
+        """Name of the operator of a model."""
+        return part.operator or self.experiment.model.name
+
+    def label(self, part: Cell) -> str:
+        """Name of a method in reports, with its operator if the study has several."""
+        name = part.named(self.unit)
+        if isinstance(part.method, str) or len(self.experiments) == 1:
+            return name
+        return f"{self.operator(part)} {name}"
+
+    @property
+    def unit(self) -> str:
+        """Unit that is written after a level: "dB", or nothing for levels that are shares."""
+        unit = self.noise(self.test_levels[0]).build().unit
+        return unit if unit == "dB" else ""
+
+    def word(self, level: Trained) -> str:
+        """Text for a level in reports, with its unit."""
+        return word(level, self.unit)
+
+    @cached_property
+    def models(self) -> list[Cell]:
+        return [
+            Cell(level, seed, operator=operator)
+            for operator in self.experiments
+            for level in self.train_levels
+            for seed in range(self.seeds)
+        ]
+
+    @property
+    def with_wrong_level(self) -> list[Cell]:
+        """A cell for each model trained on a range and each wrong level that it assumes."""
+        wrong = [factor for factor in self.assumed_levels if factor != 1]
+        ranged = [model for model in self.models if isinstance(model.method, tuple)]
+        return [replace(model, assumed_level=factor) for factor in wrong for model in ranged]
+
+    def training(self, cell: Cell) -> StudyTraining:
+        changed = {"noise.level": cell.method, "training.seed": cell.seed}
+        assert not isinstance(cell.method, str)
+        name = f"level-{key(cell.method)}-seed-{cell.seed}"
+        folder = self.folder / "models" / "-".join(filter(None, [cell.operator, name]))
+        experiment = self.experiments[cell.operator]
+        return StudyTraining(experiment.with_overrides(changed), self.store, folder)
+
 
 TUNED_ON = 16  # validation samples that choose the weight of a classical inversion
 KNOWN = 200  # largest number of training samples that a classical inversion uses

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pdegen.inverse.calibration import brier, reliability
+from pipelines.studies.noise import brier, reliability
 
 
 def test_probabilities_that_are_right_are_reliable():

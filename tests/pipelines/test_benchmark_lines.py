@@ -13,7 +13,7 @@ from pipelines.config.benchmark import Case
 from pipelines.reports import benchmark_table as tables
 from pipelines.reports.benchmark_facts import _budget, _solver
 from pipelines.reports.studies import error
-from pipelines.studies.row import Row
+from pipelines.studies.runner import Row
 
 NAN = float("nan")
 CASE = Case("darcy", "FNO", "published")

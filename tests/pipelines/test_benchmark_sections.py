@@ -12,7 +12,7 @@ from pipelines.config.benchmark import Case
 from pipelines.reports import benchmark_report as report
 from pipelines.reports.benchmark_report import _DatasetReport
 from pipelines.runs.finished import MEAN
-from pipelines.studies.row import Row
+from pipelines.studies.runner import Row
 
 CPU = torch.device("cpu")
 

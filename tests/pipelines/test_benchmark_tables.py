@@ -18,7 +18,7 @@ from pipelines.reports.benchmark_table import measure_tables
 from pipelines.runs.folder import RunError
 from pipelines.studies import runner
 from pipelines.studies.benchmark import check_place
-from pipelines.studies.row import Row
+from pipelines.studies.runner import Row
 from tests.pipelines.conftest import CPU
 
 

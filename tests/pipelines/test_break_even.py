@@ -18,9 +18,8 @@ from pdegen.recipe import load_recipe
 from pipelines.config.benchmark import Benchmark
 from pipelines.reports.benchmark_report import write_benchmark_report
 from pipelines.reports.benchmark_table import line_of
-from pipelines.studies.benchmark import BenchmarkRun, row_case
-from pipelines.studies.break_even import break_evens
-from pipelines.studies.solver import (
+from pipelines.studies.benchmark import BenchmarkRun, break_evens, row_case
+from pipelines.studies.cost import (
     Solve,
     SolverCost,
     _along,

@@ -24,11 +24,11 @@ from pipelines.runs.evaluation import trivial_validation_error
 from pipelines.runs.finished import trivial
 from pipelines.runs.predictions import mean_target
 from pipelines.runs.training import train_part
-from pipelines.studies import budget as module
-from pipelines.studies import choice, runner
+from pipelines.studies import benchmark as choice
+from pipelines.studies import runner
+from pipelines.studies import runner as module
 from pipelines.studies.benchmark import BenchmarkRun
-from pipelines.studies.budget import count_time, doubled, seconds
-from pipelines.studies.runner import Execution
+from pipelines.studies.runner import Execution, count_time, doubled, seconds
 from tests.pipelines.conftest import CPU, SMALL
 from tests.pipelines.test_benchmark import CONTENT, declared
 

@@ -26,13 +26,11 @@ from pipelines.config.experiment import load_experiment, merged
 from pipelines.runs import comparison, predictions
 from pipelines.runs.predictions import experiment_key, kept_predictions, target_key
 from pipelines.runs.reproduction import toml
-from pipelines.studies.benchmark import BenchmarkRun
+from pipelines.studies.benchmark import BenchmarkRun, ProfileRun
+from pipelines.studies.cost import recipe_of, solver_cost
+from pipelines.studies.inversions import Cell
 from pipelines.studies.noise import NoiseStudy
-from pipelines.studies.noise_cells import Cell
-from pipelines.studies.profile import ProfileRun
-from pipelines.studies.row import Row, by_case
-from pipelines.studies.runner import StudyTraining
-from pipelines.studies.solver import recipe_of, solver_cost
+from pipelines.studies.runner import Row, StudyTraining, by_case
 from tests.pipelines.test_benchmark import CONTENT, SMALL
 from tests.stores import resealed, with_attributes
 

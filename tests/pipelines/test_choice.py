@@ -8,9 +8,8 @@ import pytest
 from operators.training.fit import TrainingError
 from pdegen.ownership import write_json
 from pipelines.config.benchmark import Case
-from pipelines.studies import choice
-from pipelines.studies.benchmark import BenchmarkRun
-from pipelines.studies.cases import cases_on, check_cases
+from pipelines.studies import benchmark as choice
+from pipelines.studies.benchmark import BenchmarkRun, cases_on, check_cases
 from pipelines.studies.runner import Execution
 from tests.pipelines.conftest import CPU
 from tests.pipelines.test_benchmark import CONTENT, declared

@@ -5,7 +5,7 @@ import os
 import pytest
 import torch
 
-from pipelines.studies.devices import VARIABLE, sharing, take_device, visible_devices
+from pipelines.studies.runner import VARIABLE, sharing, take_device, visible_devices
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 

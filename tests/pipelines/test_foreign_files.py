@@ -35,12 +35,10 @@ from pipelines.runs.finished import read_finished
 from pipelines.runs.folder import RunError
 from pipelines.runs.model_folder import export_model
 from pipelines.runs.training import train
-from pipelines.studies import profile as profile_module
-from pipelines.studies.benchmark import BenchmarkRun
-from pipelines.studies.break_even import break_evens
+from pipelines.studies import benchmark as profile_module
+from pipelines.studies.benchmark import BenchmarkRun, ProfileRun, break_evens
 from pipelines.studies.cost import Cost
 from pipelines.studies.noise import NoiseStudy
-from pipelines.studies.profile import ProfileRun
 from pipelines.tracking.tracker import Tracker
 from tests.pipelines.command import everything
 from tests.pipelines.conftest import CPU

@@ -1,7 +1,7 @@
 """A method has one colour in all reports, and methods of one chart have different ones."""
 
 from pipelines.reports.method_styles import style_of, styles
-from pipelines.studies.noise_cells import CONSTANT, Cell
+from pipelines.studies.inversions import CONSTANT, Cell
 
 
 def test_a_known_operator_has_one_style_whatever_stands_beside_it():

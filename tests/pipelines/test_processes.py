@@ -13,8 +13,7 @@ from operators.training.fit import Stopped
 from pdegen.equations.base import find
 from pdegen.plugins import load_plugin
 from pipelines.runs.folder import RunError
-from pipelines.studies.devices import sharing
-from pipelines.studies.processes import Processes, _called
+from pipelines.studies.runner import Processes, _called, sharing
 from tests.plugins import registered_alone
 
 EQUATION = """

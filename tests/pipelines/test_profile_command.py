@@ -9,11 +9,10 @@ import pytest
 import torch
 
 from pipelines.config.benchmark import Profile
-from pipelines.studies import profile as profile_module
+from pipelines.studies import benchmark
+from pipelines.studies.benchmark import ProfileRun
 from pipelines.studies.cost import Cost, held_bytes
-from pipelines.studies.profile import ProfileRun
-from pipelines.studies.row import Row
-from pipelines.studies.runner import Execution
+from pipelines.studies.runner import Execution, Row
 from tests.pipelines.conftest import CPU
 
 PROFILE = """
@@ -86,10 +85,10 @@ def test_a_profile_goes_on_with_what_is_not_measured(tmp_path, monkeypatch):
             raise cost
         return cost
 
-    monkeypatch.setattr(profile_module, "step_cost", measured)
+    monkeypatch.setattr(benchmark, "step_cost", measured)
     with pytest.raises(KeyboardInterrupt):
         run.run(CPU)
-    monkeypatch.setattr(profile_module, "step_cost", lambda *arguments: Cost(2.0, 1, 1))
+    monkeypatch.setattr(benchmark, "step_cost", lambda *arguments: Cost(2.0, 1, 1))
     run.run(CPU, resume=True)
     assert [row.step_seconds for row in run.rows()] == [1.0, 2.0]
 
@@ -101,7 +100,7 @@ def test_a_row_names_the_file_of_its_operator(tmp_path, monkeypatch):
     )
     run, digests = ProfileRun(profile, tmp_path / "p"), set[str]()
     for file in (None, {"sha256": "1"}, {"sha256": "2"}):
-        monkeypatch.setattr(profile_module, "file_of", lambda operator, file=file: file)
+        monkeypatch.setattr(benchmark, "file_of", lambda operator, file=file: file)
         digests.add(run.digest("A"))
     assert len(digests) == 3
 
@@ -178,8 +177,8 @@ def test_a_row_of_a_profile_has_the_costs_of_its_operator(tmp_path, monkeypatch)
         calls.append((operator.training, device))
         return Cost(1.5, 20, 300)
 
-    monkeypatch.setattr(profile_module, "step_cost", costed)
-    monkeypatch.setattr(profile_module, "held_bytes", lambda step, device: 4000)
+    monkeypatch.setattr(benchmark, "step_cost", costed)
+    monkeypatch.setattr(benchmark, "held_bytes", lambda step, device: 4000)
     row = run.make("B", Execution(CPU))
     assert row.parameters == run._operator("B", CPU).parameter_count
     assert row.parameters != run._operator("A", CPU).parameter_count

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 from pipelines.config.benchmark import Profile
 from pipelines.reports.studies import reproduction, write_profile_report
-from pipelines.studies.row import Row
+from pipelines.studies.runner import Row
 
 PLACE = {"device": "cpu (any)", "threads": 3}
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pipelines.studies.cost import Cost
-from pipelines.studies.row import NO_MEMORY, Row, by_case, mean_and_spread, mean_measured
+from pipelines.studies.runner import NO_MEMORY, Row, by_case, mean_and_spread, mean_measured
 
 
 def test_the_mean_of_a_row_leaves_out_undefined_errors():

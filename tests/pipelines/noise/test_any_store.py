@@ -8,8 +8,8 @@ from pdegen.recipe import load_recipe
 from pdegen.store.reading import open_sealed
 from pipelines.config.experiment import load_experiment
 from pipelines.reports.noise_report import write_noise_report
+from pipelines.studies.inversions import Cell
 from pipelines.studies.noise import NoiseStudy
-from pipelines.studies.noise_cells import Cell
 from pipelines.studies.runner import Execution
 from tests.pipelines.command import everything
 from tests.pipelines.noise.conftest import CPU, DATA, MODEL, a_study

@@ -3,8 +3,8 @@
 from pipelines.config.captions import CAPTIONS
 from pipelines.config.shipped import names
 from pipelines.reports.noise_captions import captions
-from pipelines.studies.noise_cells import Cell
-from pipelines.studies.row import Row
+from pipelines.studies.inversions import Cell
+from pipelines.studies.runner import Row
 
 NAME = "darcy-inverse-211-71"
 # Cao 2021, C.4: Figure 11 trained and tested alike, Figure 12 trained at one level, tested at other

@@ -13,8 +13,8 @@ from pipelines.config.experiment import Experiment
 from pipelines.reports.noise_report import write_noise_report
 from pipelines.runs.folder import RunError
 from pipelines.studies import runner
+from pipelines.studies.inversions import Cell
 from pipelines.studies.noise import NoiseStudy
-from pipelines.studies.noise_cells import Cell
 from pipelines.studies.runner import Execution
 from tests.pipelines.noise.conftest import CPU, a_study
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pdegen.inverse.classical import Estimate
-from pipelines.studies.noise_measures import MEASURES, Reconstructed, measured
+from pipelines.studies.noise import MEASURES, Reconstructed, measured
 
 TRUTH = np.array([[[3.0, 12.0], [12.0, 12.0]]])
 FOUND = np.array([[[3.0, 9.0], [6.0, 12.0]]])

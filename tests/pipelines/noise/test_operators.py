@@ -17,9 +17,8 @@ from pipelines.reports.noise_report import write_noise_report
 from pipelines.runs.data import NoisyTargets, Source
 from pipelines.runs.folder import RunError
 from pipelines.studies import runner
+from pipelines.studies.inversions import Cell, operator_experiments
 from pipelines.studies.noise import NoiseStudy
-from pipelines.studies.noise_cells import Cell
-from pipelines.studies.noise_operators import operator_experiments
 from pipelines.studies.runner import Execution
 from tests.once import once
 from tests.pipelines.noise.test_study_of_a_flow import DATA, MODEL

@@ -13,7 +13,7 @@ from pipelines.reports.fields import Look
 from pipelines.reports.noise_pictures import Answer, Image
 from pipelines.reports.palette import INPUT, TRUTH
 from pipelines.reports.sheets import Functions
-from pipelines.studies.noise_cells import Cell
+from pipelines.studies.inversions import Cell
 from tests.pipelines.test_charts import legend_of
 
 RNG = np.random.default_rng(7)

@@ -9,18 +9,18 @@ import pytest
 
 from pdegen.schema import SchemaError
 from pipelines.config.experiment import load_experiment
-from pipelines.studies.noise import NoiseStudy
-from pipelines.studies.noise_cells import (
+from pipelines.studies.inversions import (
     Cell,
     check_classical,
     check_kinds,
     check_levels,
     key,
+    operator_experiments,
     parse_levels,
     word,
 )
-from pipelines.studies.noise_operators import operator_experiments
-from pipelines.studies.row import Row
+from pipelines.studies.noise import NoiseStudy
+from pipelines.studies.runner import Row
 
 RANGE = (0.0, 0.2)
 OWN = load_experiment("darcy-inverse-quick")

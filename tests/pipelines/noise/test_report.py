@@ -13,9 +13,8 @@ from pdegen.sampling.noise import KINDS
 from pipelines.reports.noise_setting import noise_section
 from pipelines.reports.noise_table import UNEXPLAINED, Results, _spread
 from pipelines.reports.wording import significant
-from pipelines.studies.noise_cells import CONSTANT, Cell
-from pipelines.studies.row import Row
-from pipelines.studies.runner import Execution
+from pipelines.studies.inversions import CONSTANT, Cell
+from pipelines.studies.runner import Execution, Row
 from tests.pipelines.noise.conftest import CPU, a_study
 from tests.pipelines.page import Page
 

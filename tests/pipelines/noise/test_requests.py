@@ -10,8 +10,7 @@ from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
 from pdegen.store.reading import open_sealed
 from pipelines.config.experiment import load_experiment
-from pipelines.studies.inversions import check_methods
-from pipelines.studies.noise_cells import parse_levels, parse_trained
+from pipelines.studies.inversions import check_methods, parse_levels, parse_trained
 from tests.pipelines.noise.conftest import CPU, DATA, MODEL, a_study
 
 SETS = [word for key, value in MODEL.items() for word in ("--set", f"{key}={value}")]

@@ -18,11 +18,9 @@ from pipelines.reports.noise_pictures import file_name
 from pipelines.reports.noise_report import times, write_noise_report
 from pipelines.reports.noise_setting import reported_epoch
 from pipelines.reports.wording import significant
-from pipelines.studies.inversions import ChosenWeight, Inversions, Inverted, Observed
-from pipelines.studies.noise_cells import Cell
-from pipelines.studies.noise_measures import MEASURES
-from pipelines.studies.row import Row, mean_and_spread
-from pipelines.studies.runner import Execution, predictions
+from pipelines.studies.inversions import Cell, ChosenWeight, Inversions, Inverted, Observed
+from pipelines.studies.noise import MEASURES
+from pipelines.studies.runner import Execution, Row, mean_and_spread, predictions
 from tests.pipelines.noise.conftest import CPU, EVERY, METHODS, a_study
 from tests.printed import too_wide
 

@@ -10,8 +10,8 @@ from pdegen.generation.generate import generate
 from pdegen.recipe import load_recipe
 from pipelines.config.experiment import load_experiment
 from pipelines.reports.noise_report import write_noise_report
+from pipelines.studies.inversions import Cell
 from pipelines.studies.noise import NoiseStudy
-from pipelines.studies.noise_cells import Cell
 from pipelines.studies.runner import Execution
 
 CPU = torch.device("cpu")

@@ -18,8 +18,8 @@ from pipelines.reports.noise_report import _NoiseReport
 from pipelines.reports.noise_setting import _classical, _drawn, _fewer, _weights, reported_epoch
 from pipelines.reports.noise_table import Group, Results
 from pipelines.reports.wording import plus_minus, significant
-from pipelines.studies.noise_cells import CONSTANT, Cell
-from pipelines.studies.row import Row
+from pipelines.studies.inversions import CONSTANT, Cell
+from pipelines.studies.runner import Row
 
 TV, MEAN = Cell("total variation"), Cell(CONSTANT)
 RANGE = (0.0, 0.5)
