@@ -41,7 +41,7 @@ from scipy.linalg import eigh, solve_triangular
 from operators.models.galerkin import GalerkinTransformer
 from operators.nn.encoder import EncoderLayer
 from pipelines.reports.document import Table
-from pipelines.reports.study_charts import curves
+from pipelines.reports.figures import curves
 
 Functions = Float[np.ndarray, "n d"]
 FULL, QUICK = (128, 256, 512, 1024, 2048, 4096, 8192), (128, 256, 512)

@@ -33,7 +33,7 @@ from scipy.stats import qmc
 from benchmarks.attention.inf_sup import rate
 from operators.nn.tokens import PositionAverage, SquaredDistance
 from pipelines.reports.document import Table
-from pipelines.reports.study_charts import curves
+from pipelines.reports.figures import curves
 
 Points = Float[np.ndarray, "n dim"]
 Values = Float[np.ndarray, " n"]

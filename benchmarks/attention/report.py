@@ -14,14 +14,11 @@ from benchmarks.attention.sturm_liouville import Line, SturmLiouville, Walls, pr
 from operators.training.evaluate import positions, quadrature_of
 from pdegen.domains import Box, Domain, Grid, NodalGrid
 from pipelines.config.experiment import physics_of
-from pipelines.reports import samples
-from pipelines.reports.document import Section, Table
-from pipelines.reports.fields import Look, line
-from pipelines.reports.figures import picture
+from pipelines.reports import pictures as samples
+from pipelines.reports.document import Section, Table, points
+from pipelines.reports.fields import Curves, Look, Panel, line, sheet
+from pipelines.reports.figures import curves, picture
 from pipelines.reports.palette import MODEL, TRUTH
-from pipelines.reports.sheets import Curves, Panel, sheet
-from pipelines.reports.study_charts import curves
-from pipelines.reports.wording import points
 from pipelines.runs.finished import FinishedRun
 
 _DRAWN = 4  # number of functions drawn per layer

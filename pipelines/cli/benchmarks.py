@@ -132,7 +132,7 @@ def break_even_command(
     folder: Annotated[Path, typer.Argument(help="Folder of a finished benchmark.")],
 ) -> None:
     """Recompute the break-even points of a finished benchmark from the logs of its runs."""
-    from pipelines.reports.benchmark_table import solves
+    from pipelines.reports.benchmark_report import solves
     from pipelines.studies.benchmark import break_evens
 
     deviating = list[str]()
@@ -194,7 +194,7 @@ def _without(words: list[str], *options: str) -> list[str]:
 def _profile(profile: "Profile", quick: bool, out: Path | None, launch: Launch) -> None:
     """Measure the costs of training steps and write the report of a profile."""
     from pipelines.config.benchmark import load_quick_profile
-    from pipelines.reports.studies import write_profile_report
+    from pipelines.reports.benchmark_report import write_profile_report
     from pipelines.studies.benchmark import HOLDING_PROFILE as HOLDING
     from pipelines.studies.benchmark import ProfileRun
 

@@ -169,7 +169,7 @@ def _train(
 def _callbacks(experiment: "Experiment", store: str) -> dict[str, Callable[[Any], None]]:
     """Callbacks of `train` that print how samples are read, how steps are executed, and a line of
     progress after each epoch."""
-    from pipelines.reports.wording import how_read
+    from pipelines.reports.document import how_read
 
     report = Reporter(f"training {experiment.name}, epochs")
     total, started = experiment.training.epochs, time.monotonic()

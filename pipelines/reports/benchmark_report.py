@@ -2,52 +2,642 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import json
+import math
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from statistics import mean
+from statistics import mean, median, stdev
 from typing import Any
 
 import numpy as np
 import torch
 
 from operators.data import Samples
-from operators.norms import remarks, rising
+from operators.norms import defined, remarks, rising
 from operators.transforms import Predictor
 from pdegen.ownership import write
+from pdegen.store.card import citation
 from pdegen.store.reading import open_sealed
-from pipelines.config.benchmark import Case
+from pipelines.config.benchmark import Case, Entry, Profile, StepCost, TrainingFact
 from pipelines.config.experiment import Experiment, without
-from pipelines.config.shipped import slug
-from pipelines.reports import samples
-from pipelines.reports import study_charts as charts
-from pipelines.reports.benchmark_facts import protocol_facts
-from pipelines.reports.benchmark_pictures import against_costs, learning, looks
-from pipelines.reports.benchmark_table import (
-    COSTS,
-    ERRORS,
-    costs_of,
-    csv_file,
-    errors_of,
-    further_tables,
-    unfinished,
-    without_empty,
-)
-from pipelines.reports.document import Picture, Report, Section, Table
-from pipelines.reports.figures import picture
-from pipelines.reports.pictures import Tested, functions_of
-from pipelines.reports.studies import Facts, data_section, error, reproduction, write_tables
-from pipelines.reports.wording import (
+from pipelines.config.shipped import records, slug
+from pipelines.reports import figures as charts
+from pipelines.reports import pictures as samples
+from pipelines.reports.document import (
+    Formula,
+    Picture,
+    Report,
+    Section,
+    Table,
+    duration,
+    listed,
+    markdown,
+    part_of,
+    plus_minus,
     scientific,
     settings,
+    trained_points,
 )
+from pipelines.reports.figures import Style, picture, styles
+from pipelines.reports.pictures import Tested, functions_of
+from pipelines.reports.report import equation, quality
 from pipelines.runs.finished import MEAN
 from pipelines.runs.reproduction import toml
-from pipelines.runs.score import MEASURES
-from pipelines.studies.benchmark import SOME, BenchmarkRun, row_case
-from pipelines.studies.runner import Row, by_case, mean_and_spread
+from pipelines.runs.score import MEASURES, NORMS, PARTS
+from pipelines.studies.benchmark import EPOCHS, SOME, BenchmarkRun, ProfileRun, row_case
+from pipelines.studies.runner import LEARNED, Row, by_case, mean_and_spread, mean_measured
+
+# Pictures of a benchmark: learning curves, and errors plotted against costs.
+
+
+def learning(run: BenchmarkRun, rows: Mapping[str, list[Row]], watched: str, name: str) -> Picture:
+    """Mean and range over the seeds of the error on the watched samples after each epoch."""
+    series, bands, seeds = {}, {}, max(map(len, rows.values()))
+    for operator, of_seeds in rows.items():
+        scores = np.array([[epoch.score for epoch in run.history(row)] for row in of_seeds])
+        series[operator] = range(1, scores.shape[1] + 1), scores.mean(axis=0).tolist()
+        if len(of_seeds) > 1:
+            bands[operator] = scores.min(axis=0).tolist(), scores.max(axis=0).tolist()
+    figure = charts.curves(
+        series, "epoch", f"relative L² error, {watched}", looks=looks(run, rows), bands=bands,
+        band="range over the seeds", markers=False, whole=True,
+    )  # fmt: skip
+    over = f"curves are means over {seeds} seeds, bands reach from the smallest to the largest"
+    return picture(figure, name, f"Learning curves; {over if seeds > 1 else 'seed 0'}.")
+
+
+def looks(run: BenchmarkRun, names: Iterable[str]) -> dict[str, Style]:
+    """Style of each name. An operator has the same style in all charts of its benchmark."""
+    names, operators = list(names), list(run.benchmark.operators)
+    if not {*names} <= {*operators}:
+        return styles(names)
+    every = styles(operators)
+    return {name: every[name] for name in names}
+
+
+def times_the_smallest(values: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Geometric mean over the datasets of value/smallest, for each name.
+
+    `values` has one mapping for each dataset. In it, "smallest" is the smallest positive value of
+    any name. Datasets without a value for a name do not enter the mean of this name.
+
+    >>> times_the_smallest([{"a": 1.0, "b": 4.0}, {"a": 2.0, "b": 2.0}, {"b": 5.0}])
+    {'a': 1.0, 'b': 1.5874010519681994}
+    """
+    ratios: dict[str, list[float]] = {}
+    for of_dataset in values:
+        smallest = _smallest(of_dataset)
+        for name, value in of_dataset.items():
+            ratios.setdefault(name, []).append(value / smallest)
+    return {name: float(np.prod(of) ** (1 / len(of))) for name, of in ratios.items()}
+
+
+def _smallest(values: Mapping[str, float]) -> float:
+    """The smallest positive value; 1 if there is none."""
+    return min((value for value in values.values() if value > 0), default=1.0)
+
+
+def against_costs(
+    run: BenchmarkRun, datasets: Sequence[tuple[Mapping[str, Sequence[Row]], float]]
+) -> Picture:
+    """Picture of errors against costs. Both are relative to the smallest in each dataset and
+    averaged over the datasets.
+
+    Args:
+        datasets: One pair for each dataset: the rows of each operator, and the error of the
+            predictor that returns the mean training target.
+    """
+    means = [{n: mean_and_spread(of)[0] for n, of in rows.items()} for rows, _ in datasets]
+    errors = dict(sorted(times_the_smallest(means).items(), key=lambda item: item[1]))
+    trivial = [e / _smallest(of) for of, (_, e) in zip(means, datasets, strict=True)]
+    costs = {
+        f"{what}, over the smallest": times_the_smallest([
+            {name: mean(getattr(row, key) for row in of) for name, of in rows.items()}
+            for rows, _ in datasets
+        ])
+        for what, key in (("parameters", "parameters"), ("training time", "training_seconds"))
+    }  # fmt: skip
+    counts = {name: sum(name in of for of in means) for name in errors}
+    count = len(means)
+    named = {n: n if counts[n] == count else f"{n} ({counts[n]} of {count})" for n in errors}
+    figure = charts.errors_against_costs(
+        {what: {named[n]: value for n, value in of.items()} for what, of in costs.items()},
+        {named[n]: value for n, value in errors.items()},
+        float(np.prod(trivial) ** (1 / count)),
+        "mean error, over the smallest",
+        {named[n]: look for n, look in looks(run, errors).items()},
+    )
+    caption = (
+        "Errors against costs, each divided by the smallest of the dataset: the geometric mean "
+        "over the datasets of an operator."
+    )
+    return picture(figure, "all-costs", caption)
+
+
+# Parts that the reports of all studies share, and the report of a profile.
+
+
+Facts = list[tuple[str, ...]]
+
+
+def error(rows: Sequence[Row]) -> str:
+    """Mean error over the seeds as text. With several rows, the standard deviation is added.
+
+    >>> error([Row(errors=[0.1, 0.3]), Row(errors=[0.2])])
+    '2.00e-1 ± 0.00e-1'
+    """
+    mean, spread = mean_and_spread(rows)
+    return plus_minus(scientific(mean), spread) if len(rows) > 1 else scientific(mean)
+
+
+def of_data(store: str, learned: str) -> Facts:
+    """Facts about the data of a study. `learned` is a description of the learned map."""
+    metadata = open_sealed(store).metadata
+    problem = metadata.recipe.problem
+    numbers = {
+        k: v for k, v in problem.items() if isinstance(v, int | float | str) and k != "equation"
+    }
+    sizes = {name: stop - start for name, (start, stop) in metadata.splits.items()}
+    return [
+        ("Data", f"{metadata.recipe.name}: {metadata.title}"),
+        *([("Problem", settings(numbers))] if numbers else []),
+        *quality(open_sealed(store)),
+        ("Fingerprint", metadata.fingerprint),
+        ("Content digest", metadata.content),
+        ("Samples of the store", settings(sizes)),
+        ("Map", learned),
+    ]
+
+
+def data_section(title: str, store: str, facts: Facts) -> Section:
+    """Section of facts about a study on a store, with the equation and the citation of the data."""
+    opened = open_sealed(store)
+    cited = opened.metadata.imported is None
+    return Section(
+        title,
+        tables=(Table(facts),),
+        formulas=(Formula("Equation", equation(opened)),),
+        listings=(("Citation of the data", citation(opened.metadata)),) if cited else (),
+    )
+
+
+def reproduction(rows: Sequence[Row], text: str, command: str, declared: str) -> Section:
+    """Section about reproduction: the machines that computed the rows, the command and the
+    declaration."""
+    machines = dict.fromkeys(settings(row.provenance) for row in rows if row.provenance)
+    facts = (Table([("Run", machine) for machine in machines]),)
+    listings = (("Declaration", declared),)
+    return Section("How to reproduce it", (text,), facts, code=(command,), listings=listings)
+
+
+def write_tables(report: Report, folder: Path, *words: str) -> None:
+    """Write table.md, with the text and the tables of all sections whose title contains one of
+    `words`."""
+    chosen = [s for s in report.sections if any(word in s.title for word in words)]
+    tables = [Section(s.title, s.text, s.tables) for s in chosen]
+    text = markdown(Report(report.title, report.summary, report.notice, report.headline, tables))
+    write(folder / "table.md", text.encode())
+
+
+_PROFILE = ("operator", "parameters", "seconds / step", "steps / s", "peak MiB", "GFLOP")
+_HELD = {"cuda": "memory of the device", "cpu": "memory of the process"}
+
+
+def write_profile_report(run: ProfileRun, command: str) -> Path:
+    """Write report.html, report.md and table.csv of a finished profile. The report quotes
+    `command`, which repeats the profile."""
+    profile, measured = run.profile, run.rows()
+    kind = _HELD[measured[0].provenance["device"].split()[0]]
+    header = (*_PROFILE, f"{kind}, MiB")
+    rows = [
+        (
+            row.operator,
+            f"{row.parameters}",
+            f"{row.step_seconds:.4g}",
+            f"{1 / row.step_seconds:.4g}",
+            f"{row.step_bytes / 2**20:.4g}",
+            f"{row.step_flops / 1e9:.4g}",
+            f"{row.step_held_bytes / 2**20:.4g}" if row.step_held_bytes else "–",
+        )
+        for row in measured
+    ]
+    published = _published_costs(profile, measured, kind)
+    words = [(label, entry.differs) for label, entry in profile.operators.items() if entry.differs]
+    csv = Table(rows, header)
+    for table in published:
+        lines = [row + line[1:] for row, line in zip(rows, table.rows, strict=True)]
+        csv = Table(lines, header + table.header[1:])
+    write(run.folder / "table.csv", csv.csv.encode())
+    fastest = min(measured, key=lambda row: row.step_seconds)
+    what = (
+        f"{profile.points} points, batch {profile.batch}: forward, relative L2 loss, backward and "
+        "Adam, in float32, not compiled. GFLOP: matrix products, attention and convolutions, "
+        "counted from their shapes. Peak MiB: all tensors. Memory of the device: what PyTorch "
+        "reserves on a GPU; of the process, on a CPU: its resident memory, libraries included."
+    )
+    differs = [Table(words, ("operator", "differs"), words=True, name="differs")] if words else []
+    costs = Section(
+        "Costs of a training step",
+        (what, *([profile.differs.strip()] if profile.differs else [])),
+        (Table(rows, header), *published, *differs),
+    )
+    declared, text = toml(profile.model_dump(mode="json")), "This command measures it again."
+    report = Report(
+        title=f"Profile {profile.name}",
+        summary=profile.summary,
+        notice="",
+        headline=[(f"seconds / step, fastest ({fastest.operator})", f"{fastest.step_seconds:.3g}")],
+        sections=[costs, reproduction(measured, text, command, declared)],
+    )
+    return report.write(run.folder)
+
+
+def _published_costs(profile: Profile, measured: Sequence[Row], held: str) -> list[Table]:
+    """Table of the published costs beside the measured ones, which are in the same units.
+
+    `held` says which memory the process holds. The list is empty if nothing is published.
+    """
+    if not any(entry.published for entry in profile.operators.values()):
+        return []
+    ours: dict[StepCost, tuple[str, str, Callable[[Row], float]]] = {
+        "speed": ("steps / s", "steps / s", lambda row: 1 / row.step_seconds),
+        "gflop": ("GFLOP", "GFLOP", lambda row: row.step_flops / 1e9),
+        "memory": (
+            f"{held}, GB", "memory of the device, GB", lambda row: row.step_held_bytes / 1e9
+        ),
+        "allocated": ("peak of tensors, GB", "CUDA mem, GB", lambda row: row.step_bytes / 1e9),
+    }  # fmt: skip
+    header, lines = ["operator"], list[tuple[str, ...]]()
+    for here, there, _ in ours.values():
+        header += [f"{here}, ours", f"{there}, published: {profile.source}"]
+    for row in measured:
+        line, published = [row.operator], profile.operators[row.operator].published
+        for key, (_, _, value) in ours.items():
+            line += [f"{value(row):.3g}" if value(row) else "–"]
+            line += [f"{published[key]:.10g}" if key in published else ""]
+        lines.append(tuple(line))
+    return [Table(lines, tuple(header), name="published")]
+
+
+# Facts in the report of a benchmark: the protocol of a dataset, and the costs of its solver.
+
+
+def protocol_facts(run: BenchmarkRun, dataset: str) -> Facts:
+    """Settings that all operators share."""
+    experiment, store = run.benchmark.datasets[dataset].load(), run.stores[dataset]
+    data, benchmark = experiment.data, run.benchmark
+    tried = {**benchmark.search, "factor of the width": benchmark.widths}
+    searched = [f"{key} from {', '.join(map(str, of))}" for key, of in tried.items() if of]
+    number = max(len(benchmark.searched(case)) for case in run.cases)
+    by = f"; {number} trainings per operator, chosen by the validation error of seed 0"
+    stored = open_sealed(store).samples_in("train")
+    training = experiment.training.model_dump(mode="json", exclude_none=True)
+    training |= {"protocol": " and ".join(benchmark.protocols) or training["protocol"]}
+    inputs, targets = map(listed, experiment.variables)
+    grid = trained_points(data.training_resolutions, run.source(dataset).stored("test").domain)
+    return [
+        *of_data(store, f"{inputs} → {targets} on {grid} points"),
+        ("Trained on", part_of(data.samples, stored)),
+        ("Training", settings(training)),
+        ("Normalisation", settings(experiment.normalization.model_dump(exclude_none=True))),
+        (
+            "Searched",
+            " x ".join(searched) + by
+            if searched
+            else "nothing: all operators have the same settings",
+        ),
+        *_record(run, dataset),
+        *_budget(run, dataset),
+        ("Seeds", str(benchmark.seeds_on(dataset))),
+        *_solver(run, dataset),
+    ]
+
+
+def _record(run: BenchmarkRun, dataset: str) -> Facts:
+    """The smallest published error on the dataset, in benchmarks that have published figures."""
+    experiment = run.benchmark.datasets[dataset].load()
+    recipe, forward = experiment.data.recipe, experiment.variables[1] == "u"
+    published = any(entry.published for entry in run.benchmark.operators.values())
+    if not (published and forward and recipe in records()):
+        return []
+    return [("Smallest published error", records()[recipe].sentence)]
+
+
+def _budget(run: BenchmarkRun, dataset: str) -> Facts:
+    """The rule by which the epochs of each operator are chosen."""
+    budget = run.benchmark.budget
+    if budget is None:
+        return []
+    rule = (
+        f"{run.benchmark.datasets[dataset].load().training.epochs}, doubled until the validation "
+        f"error of seed 0 is below {LEARNED} times that of the best predictor without learning and "
+        f"falls by less than {budget.flat:.0%}, or until {budget.seconds:g} s are spent on all "
+        "trainings of an operator"
+    )
+    return [("Epochs", rule)]
+
+
+def _solver(run: BenchmarkRun, dataset: str) -> Facts:
+    """Costs of the numerical solver, from which the break-even is computed."""
+    cost = run.solver(dataset)
+    if cost is None:
+        coarser = run.benchmark.datasets[dataset].coarser
+        if coarser and not run.has_coarser_solver(dataset):
+            return [("Solver", "not measured: the store was not made by a recipe")]
+        return []
+    first, *coarser = cost.solves
+    words = [f"labels {duration(first.seconds)} a sample"]
+    for solve in coarser:
+        changed = {key.removeprefix("problem."): v for key, v in solve.overrides.items()}
+        spent = f"{duration(solve.seconds)}, error {scientific(solve.error)}"
+        words.append(f"{settings(changed)}: {spent}")
+    return [("Solver, at several resolutions", "; ".join(words))]
+
+
+# Tables of a benchmark: table.csv, and the tables of errors and costs in the report.
+
+
+_COLUMNS: tuple[str, ...] = (
+    "dataset", "operator", "protocol", "seeds", "parameters", "mean", "spread", "median", "p95",
+    "worst", "label error", "trivial", "epoch", "best on test", "best epoch", "published",
+    "ratio to published", "training seconds", "tuning seconds", "inference seconds",
+    "step seconds", "step MiB", "step GFLOP", "data seconds", "break-even", "chosen", "ended",
+    "differs", "failed", "samples", "published parameters", "published GFLOP", "published hours",
+    "published seconds / epoch", "published best epoch",
+)  # fmt: skip
+OUT_OF_TIME = "time spent"  # in the table of a budget whose validation error was not flat
+ERRORS = (
+    "operator", "mean error", "median", "95 %", "worst", "published protocol", "best on test",
+    "published", "parameters", "epoch", "budget",
+)  # fmt: skip
+COSTS = (
+    "operator", "parameters", "s / step", "MiB / step", "GFLOP / step", "ms / sample", "training",
+    "tuning", "data", "break-even",
+)  # fmt: skip
+_FACTS: Mapping[TrainingFact, tuple[str, str]] = {  # column, and the format of published values
+    "parameters": ("parameters", ",.0f"),
+    "gflop": ("GFLOP", ",.10g"),
+    "hours": ("hours", ".10g"),
+    "seconds": ("seconds / epoch", ".10g"),
+    "epoch": ("best epoch", ".0f"),
+}
+
+
+def csv_file(run: BenchmarkRun, rows: Iterable[Row]) -> str:
+    """Text of table.csv, with one line for each case."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, _COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(line_of(run, Case(*case), of) for case, of in by_case(rows).items())
+    return text.getvalue()
+
+
+def line_of(run: BenchmarkRun, case: Case, rows: list[Row]) -> dict[str, Any]:
+    """Values of one case in table.csv, keyed by column. `rows` has a row for each seed."""
+    entry, finished = run.benchmark.operators[case.operator], [r for r in rows if not r.failed]
+    published = entry.published.get(case.dataset)
+    line: dict[str, Any] = {
+        "dataset": case.dataset,
+        "operator": case.operator,
+        "protocol": case.protocol,
+        "seeds": len(finished),
+        "differs": entry.differs,
+        "failed": "; ".join(r.failed for r in rows if r.failed),
+        "published": "" if published is None else published,
+    }
+    facts = entry.published_training.get(case.dataset, {})
+    line |= {f"published {_FACTS[kind][0]}": fact for kind, fact in facts.items()}
+    if finished:
+        first, (error_, spread) = finished[0], mean_and_spread(finished)
+        errors = [error for row in finished for error in defined(row.errors)]
+        label = run.label_error(case.dataset)
+        line |= {
+            "parameters": first.parameters,
+            "mean": error_,
+            "spread": spread if len(finished) > 1 else "",
+            "median": median(errors),
+            "p95": float(np.quantile(errors, 0.95)),
+            "worst": max(errors),
+            "samples": len(defined(first.errors)),
+            "label error": "" if label is None else label,
+            "trivial": min(run.trivial(case.dataset).values()),
+            "epoch": " ".join(str(row.epoch) for row in finished),
+            "training seconds": mean(row.training_seconds for row in finished),
+            "tuning seconds": mean(row.tuning_seconds for row in finished),
+            "inference seconds": mean_measured(row.inference_seconds for row in finished) or "",
+            "step seconds": mean_measured(row.step_seconds for row in finished) or "",
+            "step MiB": mean_measured(row.step_bytes / 2**20 for row in finished) or "",
+            "step GFLOP": mean_measured(row.step_flops / 1e9 for row in finished) or "",
+            "chosen": json.dumps(first.chosen) if first.chosen else "",
+            "ended": first.ended,
+        }
+        best = [row.best for row in finished if row.best is not None]
+        solver = run.solver(case.dataset)
+        if solver is not None:
+            line["data seconds"] = solver.data_seconds
+            if solver.comparable and line["inference seconds"]:
+                spent = line["training seconds"] + line["tuning seconds"]
+                line["break-even"] = solver.break_even(
+                    error_, spent, line["inference seconds"], line["trivial"]
+                )
+        if best:
+            line["best on test"] = mean(best)
+            line["best epoch"] = " ".join(str(row.best_epoch) for row in finished)
+        if published is not None:  # their epochs too are the best on the test samples
+            line["ratio to published"] = (mean(best) if best else error_) / published
+    return line
+
+
+def errors_of(
+    run: BenchmarkRun, case: Case, rows: list[Row], watched: list[Row]
+) -> tuple[str, ...]:
+    """Entries for one case in the table of errors. `watched` has the rows of the published
+    protocol, and may be empty."""
+    line, best, published = line_of(run, case, rows), "", ""
+    other = line_of(run, replace(case, protocol="published"), watched) if watched else line
+    if "best on test" in other:
+        best = f"{scientific(other['best on test'])}, epoch {other['best epoch']}"
+    if line["published"] != "":
+        published = f"{scientific(line['published'])} (x {other['ratio to published']:.2f})"
+    return (
+        case.operator,
+        error(rows),
+        *(scientific(line[name]) for name in ("median", "p95", "worst")),
+        error(watched) if watched else "",
+        best,
+        published,
+        f"{line['parameters']:,}",
+        line["epoch"],
+        budget_of(rows[0]),
+    )
+
+
+def budget_of(row: Row) -> str:
+    """Epochs that a budget chose, and why it ended, as text; empty without a budget."""
+    if not row.ended:
+        return ""
+    return f"{row.chosen[EPOCHS]} epochs, {'flat' if row.ended == 'flat' else OUT_OF_TIME}"
+
+
+def costs_of(run: BenchmarkRun, case: Case, rows: list[Row]) -> tuple[str, ...]:
+    """Entries for one case in the table of costs."""
+    line = line_of(run, case, rows)
+    steps = [line[f"step {what}"] for what in ("seconds", "MiB", "GFLOP")]
+    tuning = line["tuning seconds"]
+    return (
+        case.operator,
+        f"{line['parameters']:,}",
+        *(f"{v:.3g}" if v else "–" for v in [*steps, 1e3 * (line["inference seconds"] or 0)]),
+        duration(line["training seconds"]),
+        duration(tuning) if tuning else "",
+        duration(line["data seconds"]) if "data seconds" in line else "",
+        solves(line["break-even"]) if "break-even" in line else "",
+    )
+
+
+def unfinished(run: BenchmarkRun, rows: Iterable[Row]) -> str:
+    """Text that names the trainings without a row; empty if there are none."""
+    finished = {(Case(row.dataset, row.operator, row.protocol), row.seed) for row in rows}
+    every = [part for stage in run.stages() for part in stage]
+    missing = [part for part in every if part not in finished]
+    if not missing:
+        return ""
+    of_datasets = list[str]()
+    for dataset in dict.fromkeys(case.dataset for case, _ in missing):
+        parts = [part for part in missing if part[0].dataset == dataset]
+        seeds = dict[str, list[str]]()
+        for case, seed in parts:
+            protocol = f" ({case.protocol})" if case.protocol else ""
+            seeds.setdefault(case.operator + protocol, []).append(str(seed))
+        names = [f"{name}, seed {' and '.join(of)}" if run.benchmark.seeds_on(dataset) > 1 else name
+                 for name, of in seeds.items()]  # fmt: skip
+        whole = len(parts) == sum(case.dataset == dataset for case, _ in every)
+        of_datasets.append(f"{dataset}: {'all' if whole else '; '.join(names)}")
+    word = "training is" if len(missing) == 1 else "trainings are"
+    return f"{len(missing)} of {len(every)} {word} not finished. {'. '.join(of_datasets)}."
+
+
+def solves(number: float) -> str:
+    """Number of solves after which an operator saves time, as text.
+
+    >>> solves(1234.5), solves(float("inf"))
+    ('1,234', '∞')
+    """
+    return "∞" if math.isinf(number) else f"{number:,.0f}"
+
+
+def without_empty(rows: Facts, header: tuple[str, ...], name: str = "") -> Table:
+    """The table without the columns that are empty in every row."""
+    used = [i for i in range(len(header)) if any(line[i] for line in rows)]
+    head, *lines = [tuple(line[i] for i in used) for line in [header, *rows]]
+    return Table(lines, head, name=name)
+
+
+def measure_tables(
+    rows_of: Mapping[str, Sequence[Row]], operators: Mapping[str, Entry], dataset: str
+) -> list[Table]:
+    """Mean errors of each operator in the measures that all rows have.
+
+    The first table has errors in different norms, the second has parts of the error. With several
+    seeds, the standard deviation over the seeds is added.
+    """
+    tables, every = list[Table](), [row for rows in rows_of.values() for row in rows]
+    for what, measures in (("norms", ("l2", *NORMS)), ("parts of the error", PARTS)):
+        names = [name for name in measures if all(name in row.measures for row in every)]
+        lines = [line for label, rows in rows_of.items()
+                 for line in _lines(label, rows, names, operators[label], dataset)]  # fmt: skip
+        tables += [Table(lines, ("operator", *names), name=what)] if names and lines else []
+    return tables
+
+
+def _lines(
+    label: str, rows: Sequence[Row], names: Sequence[str], operator: Entry, dataset: str
+) -> list[tuple[str, ...]]:
+    """Lines of one operator: a line of measured errors and, if available, a line of published
+    errors."""
+    means = {name: _mean_and_spread([row.measures[name] for row in rows]) for name in names}
+    figures = {str(k): v for k, v in operator.published_measures.get(dataset, {}).items()}
+    published = {name: scientific(figures[name]) for name in names if name in figures}
+    return [
+        (title, *(words.get(name, "") for name in names))
+        for title, words in ((label, means), (f"{label}, published", published))
+        if words
+    ]
+
+
+def _mean_and_spread(values: Sequence[float]) -> str:
+    """The mean over the seeds as text, with the standard deviation if there are several."""
+    words = scientific(mean(values))
+    return plus_minus(words, stdev(values)) if len(values) > 1 else words
+
+
+def further_tables(
+    run: BenchmarkRun,
+    dataset: str,
+    finished: Mapping[str, Sequence[Row]],
+    watched: Mapping[str, Sequence[Row]],
+) -> list[Table]:
+    """Tables of one dataset with errors in other measures, and with published facts of trainings.
+
+    Args:
+        finished: Rows of the first protocol, by operator.
+        watched: Rows of the published protocol, if that is another one. Published facts stand
+            beside these.
+    """
+    rows_of = {**finished, **watched}
+    return [
+        *measure_tables(finished, run.benchmark.operators, dataset),
+        *_training_tables(run, {Case(dataset, name): rows for name, rows in rows_of.items()}),
+    ]
+
+
+def _training_tables(run: BenchmarkRun, cases: Mapping[Case, Sequence[Row]]) -> list[Table]:
+    """Table of the published facts of trainings beside the measured ones.
+
+    The list is empty if nothing is published. Each kind of fact has two columns; the header of the
+    second one names the place in the publication.
+    """
+    published: dict[Case, Mapping[TrainingFact, float]] = {
+        case: run.benchmark.operators[case.operator].published_training.get(case.dataset, {})
+        for case in cases
+    }
+    kinds: list[TrainingFact] = [
+        kind for kind in _FACTS if any(kind in facts for facts in published.values())
+    ]
+    if not kinds:
+        return []
+    header, lines = ["operator"], list[tuple[str, ...]]()
+    for kind in kinds:
+        name = _FACTS[kind][0]
+        header += [f"{name}, ours", f"{name}, published: {run.benchmark.sources[kind]}"]
+    for case, rows in cases.items():
+        line = [case.operator]
+        for kind in kinds:
+            fact = published[case].get(kind)
+            line += [_fact(run, kind, rows), "" if fact is None else format(fact, _FACTS[kind][1])]
+        lines.append(tuple(line))
+    return [Table(lines, tuple(header), name="published trainings")]
+
+
+def _fact(run: BenchmarkRun, kind: TrainingFact, rows: Sequence[Row]) -> str:
+    """A measured fact of the trainings of a case, as text; a mean over the seeds."""
+    if kind == "parameters":
+        return f"{rows[0].parameters:,}"
+    if kind == "gflop":
+        flops = mean(row.step_flops for row in rows)
+        return f"{flops / 1e9:.4g}" if flops else "–"
+    if kind == "epoch":  # the published ones are the best on the test samples
+        return " ".join(str(row.epoch if row.best is None else row.best_epoch) for row in rows)
+    spent = mean(row.training_seconds for row in rows)
+    if kind == "hours":
+        return f"{spent / 3600:.3g}"
+    return f"{spent / run.training_of(rows[0]).experiment.training.epochs:.3g}"
+
 
 _CHOSEN = {
     "validation": "The reported epoch is the best on the validation split; the test split is "

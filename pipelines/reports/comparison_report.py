@@ -10,14 +10,12 @@ import numpy as np
 from operators.norms import defined, over_defined, remarks
 from pdegen.ownership import write_json
 from pdegen.store.format import Json
-from pipelines.reports import charts, samples
-from pipelines.reports.document import Report, Section, Table
-from pipelines.reports.figures import picture
-from pipelines.reports.live import sample_slides, with_slides
-from pipelines.reports.pictures import functions_of
-from pipelines.reports.report import NOTICE
-from pipelines.reports.study_charts import curves
-from pipelines.reports.wording import (
+from pipelines.reports import figures
+from pipelines.reports import pictures as samples
+from pipelines.reports.document import (
+    Report,
+    Section,
+    Table,
     duration,
     in_words,
     plus_minus,
@@ -25,6 +23,9 @@ from pipelines.reports.wording import (
     scientific,
     settings,
 )
+from pipelines.reports.figures import curves, picture
+from pipelines.reports.pictures import functions_of, sample_slides, with_slides
+from pipelines.reports.report import NOTICE
 from pipelines.runs.comparison import COMPARISON, DIGEST, Comparison, Variant, mean_interval
 from pipelines.runs.finished import TRIVIAL, FinishedRun
 from pipelines.runs.score import MEASURES, std
@@ -252,7 +253,7 @@ def _course(variant: Variant, epochs: bool) -> tuple[list[float], np.ndarray]:
 def _error_section(comparison: Comparison) -> Section:
     every = {variant.name: variant.errors for variant in comparison.variants}
     drawn = [picture(
-        charts.distributions(every), "error-distributions",
+        figures.distributions(every), "error-distributions",
         "Share of the test samples with at most this error. Curves further to the left are better.",
         half=True,
     )]  # fmt: skip
@@ -260,7 +261,7 @@ def _error_section(comparison: Comparison) -> Section:
     reference = comparison.reference
     if others:
         drawn.append(picture(
-            charts.sample_by_sample((reference.name, reference.errors), others),
+            figures.sample_by_sample((reference.name, reference.errors), others),
             "sample-by-sample",
             "A marker for each sample and run. Below the dashed line the error is smaller than "
             f"that of {comparison.reference.name}.", half=True,

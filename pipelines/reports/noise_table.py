@@ -11,9 +11,8 @@ from statistics import mean
 import numpy as np
 
 from operators.norms import defined, over_defined
-from pipelines.reports.benchmark_table import without_empty
-from pipelines.reports.document import Table
-from pipelines.reports.wording import plus_minus, significant
+from pipelines.reports.benchmark_report import without_empty
+from pipelines.reports.document import Table, plus_minus, significant
 from pipelines.runs.comparison import Difference, mean_interval
 from pipelines.studies.inversions import CONSTANT, Cell
 from pipelines.studies.noise import MEASURES, NoiseStudy

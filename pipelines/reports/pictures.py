@@ -1,30 +1,617 @@
 """Pictures of the samples of a store, on any domain."""
 
+import io
 import re
 import textwrap
-from collections.abc import Sequence
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import cycle, islice
+from functools import partial
+from html import escape
+from itertools import cycle, islice, zip_longest
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
+from PIL import Image
 from torch import Tensor
 
 from operators.data import Channel, Samples
 from operators.data.opening import names_of
+from operators.norms import rising
 from pdegen.domains import NAMES, Box
 from pdegen.schema import SchemaError
 from pdegen.store.reading import Store, StoreError, open_sealed
 from pipelines.config.experiment import Experiment, domain_of, functions_in, physics_of
-from pipelines.reports.bodies import curves_along
-from pipelines.reports.fields import Ends, Look, line
-from pipelines.reports.figures import TIMES, WIDE, colour_bar, legend, save, styled, time_bar
-from pipelines.reports.palette import INPUT, MODEL, QUIET
-from pipelines.reports.sheets import Above, Functions, Panel, in_columns, sheet, wrapped
+from pipelines.reports.document import Picture, scientific
+from pipelines.reports.fields import (
+    Above,
+    Ends,
+    Functions,
+    Look,
+    Panel,
+    curves_along,
+    few,
+    in_columns,
+    line,
+    sheet,
+    wrapped,
+)
+from pipelines.reports.figures import (
+    HALF,
+    TIMES,
+    WIDE,
+    above_rounding,
+    colour_bar,
+    legend,
+    logarithmic,
+    panels,
+    save,
+    styled,
+    time_bar,
+)
+from pipelines.reports.palette import DASHES, ERROR, INKS, INPUT, MODEL, QUIET, TRUTH
 from pipelines.runs.finished import FinishedRun
+
+# Slides below a static picture, each of which shows one sample or one time. `report.js` shows one
+# slide at a time. Without a script and on paper, only the picture is shown.
+
+
+MOST = 24  # slides per picture
+BYTES = 1_500_000  # of the slides of a picture; larger slides are fewer
+_DPI = 115
+
+
+@dataclass(frozen=True)
+class Slide:
+    """An image with a short label and an alternative text."""
+
+    image: Image.Image
+    label: str
+    alt: str
+
+
+def with_slides(
+    picture: Picture, slides: Sequence[Slide], word: str, start: int = 0, moving: int = 0
+) -> Picture:
+    """Append slides to a picture. If their files exceed `BYTES`, only every n-th slide is used.
+
+    Args:
+        word: Quantity that differs from slide to slide, "sample" or "time".
+        start: Position of the slide that is shown first.
+        moving: Milliseconds per slide of an animation; 0 for no animation.
+    """
+    files = [_webp(slide.image) for slide in slides]
+    every = 1
+    while sum(map(len, files[::every])) > BYTES:
+        every += 1
+    images = "".join(
+        f'<img src="data:image/webp;base64,{b64encode(file).decode()}" width="{slide.image.width}" '
+        f'height="{slide.image.height}" alt="{escape(slide.alt)}" '
+        f'data-label="{escape(slide.label)}" hidden>'
+        for slide, file in list(zip(slides, files, strict=True))[::every]
+    )
+    plays = f' data-moving="{moving * every}"' if moving else ""
+    return replace(picture, live=(
+        f'{picture.live}<div class="live" data-word="{escape(word)}" '
+        f'data-start="{start // every + 1}"{plays} hidden>{images}</div>'
+    ))  # fmt: skip
+
+
+def by_error(errors: np.ndarray, most: int = MOST) -> list[int]:
+    """Positions of at most `most` samples, sorted by error and evenly spaced in rank. The smallest,
+    the median (the better of two) and the largest error are included.
+
+    >>> by_error(np.array([0.3, 0.1, 0.2, 0.5, 0.4]), 3)
+    [1, 0, 3]
+    """
+    order = rising(errors)
+    n = len(order)
+    ranks = {round(k * (n - 1) / max(1, min(most, n) - 1)) for k in range(min(most, n))}
+    middle = (n - 1) // 2
+    if n > most:
+        ranks.remove(min(ranks - {0, n - 1}, key=lambda rank: abs(rank - middle)))
+    return [order[rank] for rank in sorted(ranks | {middle})]
+
+
+@styled
+def rendered(figures: Iterable[Figure]) -> list[Image.Image]:
+    """Images of figures. All figures must have the same number of axes, and get the layout of the
+    first."""
+    images, first = list[Image.Image](), list[Axes]()
+    for figure in figures:
+        if first:
+            figure.set_layout_engine("none")
+            for axes, like in zip(figure.axes, first, strict=True):
+                axes.set_position(like.get_position(original=True))
+        else:  # room for longer tick labels of later figures
+            figure.set_layout_engine("constrained", rect=(0.01, 0, 0.96, 1))
+        figure.set_dpi(_DPI)
+        canvas = FigureCanvasAgg(figure)  # saving would draw the figure twice
+        canvas.draw()
+        first = first or figure.axes
+        images.append(Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB"))
+    return images
+
+
+def _webp(image: Image.Image) -> bytes:
+    """An image as a lossless WebP file."""
+    data = io.BytesIO()
+    image.convert("RGB").save(data, "WEBP", lossless=True, quality=50, method=3)
+    return data.getvalue()
+
+
+def sample_slides(
+    errors: np.ndarray, numbers: Sequence[int], draw: Callable[[int], Figure], shown: str
+) -> tuple[list[Slide], int]:
+    """Slides of samples sorted by error, and the position of the median sample among the slides.
+
+    Args:
+        numbers: Numbers of the samples in their store.
+        shown: Description of the panels, which begins the alternative text of each slide.
+    """
+    order = rising(errors)
+    slides, places = [], by_error(errors)
+    for i, image in zip(places, rendered(map(draw, places)), strict=True):
+        label = (
+            f"number {numbers[i]} in the store, error {scientific(float(errors[i]))}, "
+            f"rank {order.index(i) + 1} of {len(order)} from the smallest error"
+        )
+        slides.append(Slide(image, label, f"{shown}: {label}"))
+    return slides, places.index(order[(len(order) - 1) // 2])
+
+
+# Pictures of test samples: inputs, targets, predictions by one or several operators, errors.
+
+
+FEW = 4  # largest number of channels of a sample, and of operators, in one picture
+_Row = list[Panel | None]
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """Predictions of several test samples by one operator, and their relative errors."""
+
+    name: str
+    truth: Functions
+    values: np.ndarray
+    errors: np.ndarray
+
+    @property
+    def prediction(self) -> Functions:
+        return replace(self.truth, values=self.values)
+
+    @property
+    def error(self) -> Functions:
+        look = Look(f"p − {self.truth.look.name}", "diverging", moves=self.truth.look.moves)
+        values = self.values - self.truth.values
+        return replace(self.truth, values=values, look=look, by=self.truth.values)
+
+
+def ranked(errors: np.ndarray) -> dict[str, int]:
+    """Positions of the samples with the smallest, the median and the largest error. Samples without
+    an error are ignored.
+
+    For an even number of samples, the median is the better of the two in the middle.
+    """
+    order = rising(errors)
+    return {"best": order[0], "median": order[(len(order) - 1) // 2], "worst": order[-1]}
+
+
+def predictions(
+    inputs: Functions | None, predicted: Predicted, samples: Sequence[int], noisy: bool = False
+) -> Figure:
+    """Input, truth u, prediction p and error p - u of three samples: the best, the median and the
+    worst.
+
+    Args:
+        samples: Number of each sample in the store.
+        noisy: Whether the inputs have noise.
+    """
+    titles = {
+        f"{name}: sample {samples[i]}\nerror {scientific(float(predicted.errors[i]))}": i
+        for name, i in ranked(predicted.errors).items()
+    }
+    return drawn(inputs, [predicted], titles, noisy, channels_of(predicted.truth))
+
+
+def channels_of(truth: Functions) -> int:
+    """Number of channels to draw for each of three samples. For a trajectory in two or three
+    dimensions the number is 1, so that the picture has at most four rows."""
+    return 1 if truth.domain.dim > 1 and len(truth.times) > 1 else FEW
+
+
+def drawn(
+    inputs: Functions | None,
+    every: Sequence[Predicted],
+    titles: Mapping[str, int],
+    noisy: bool = False,
+    most: int = FEW,
+) -> Figure:
+    """Input, truth u, predictions p and errors p - u of several samples.
+
+    Args:
+        every: Predictions of one or several operators. With several operators, only one channel is
+            drawn.
+        titles: Maps the title of each sample to the sample's position.
+        noisy: Whether the inputs have noise.
+        most: Largest number of channels to draw.
+    """
+    most = most if len(every) == 1 else 1
+    if every[0].truth.domain.dim == 1:
+        return _on_a_line(inputs, noisy, every, titles, most)
+    return _in_panels(inputs, noisy, every, titles, most)
+
+
+@styled
+def _on_a_line(
+    inputs: Functions | None,
+    noisy: bool,
+    every: Sequence[Predicted],
+    titles: Mapping[str, int],
+    most: int,
+) -> Figure:
+    """Curves of several samples in one dimension.
+
+    Each sample has a column. The first row has the input. Each component has two further rows: u
+    with all predictions p, and all errors p - u. The panels of a row share one scale, except that
+    each panel of errors has its own scale.
+    """
+    truth, alone = every[0].truth, len(every) == 1
+    components, times = list(truth.components.items())[:most], truth.times
+    several = len(times) > 1 and alone
+    input_times = [] if inputs is None else inputs.times
+    colour = Normalize(min(input_times + times), times[-1]) if several else None
+
+    def ink(time: float | None, otherwise: str) -> Any:
+        return TIMES(colour(time)) if colour and time is not None else otherwise
+
+    ratios = [*[1.4] * (inputs is not None), *[2.0, 1.0] * len(components)]
+    figure = Figure(figsize=(WIDE, 0.5 + 1.0 * sum(ratios)))
+    grid = figure.subplots(
+        len(ratios), len(titles), squeeze=False, sharex=truth.positions is None,
+        height_ratios=ratios,
+    )  # fmt: skip
+    first_error = len(ratios) - 2 * len(components) + 1
+    for row in [*grid[:first_error], *grid[first_error + 1 :: 2]]:
+        for cell in row[1:]:
+            cell.sharey(row[0])
+            cell.tick_params(labelleft=False)
+    for cell, title in zip(grid[0], titles, strict=True):
+        cell.set_title(title)
+    if inputs is not None:
+        _inputs_on_a_line(grid[0], inputs, noisy, [*titles.values()], most, ink)
+    axes = grid[len(ratios) - 2 * len(components) :]
+    for row, (component, channels) in enumerate(components):
+        for column, i in enumerate(titles.values()):
+            above, below = axes[2 * row : 2 * row + 2, column]
+            for time in few(list(channels), 4 if alone else 1):
+                at, look = channels[time], {"lw": 1.5, "alpha": 0.5 if several else 1.0}
+                above.plot(*line(truth.place(i), truth.of(i, at)), color=ink(time, TRUTH), **look)
+                for k, one in enumerate(every):
+                    hue, dashes = INKS[k % len(INKS)], DASHES[(k + 1) % len(DASHES)]
+                    x, p = line(one.truth.place(i), one.prediction.of(i, at))
+                    e = line(one.truth.place(i), one.error.of(i, at))[1]
+                    above.plot(x, p, color=ink(time, hue), ls=dashes, lw=1.2)
+                    look = {"color": ink(time, ERROR)} if alone else {"color": hue, "ls": dashes}
+                    below.plot(x, e, lw=0.9, **look)
+                    below.set(xlim=(x[0], x[-1]))
+            below.axhline(0, color=QUIET, lw=0.6)
+        axes[2 * row, 0].set_ylabel(component)
+        axes[2 * row + 1, 0].set_ylabel(f"p − {component}")
+    for cell in axes[-1]:
+        cell.set_xlabel("x")
+    if colour:
+        time_bar(figure, grid, colour)
+    _explain(figure, grid[0, 0], every, partial(ink, times[len(times) // 2] if several else None))
+    return figure
+
+
+def _inputs_on_a_line(
+    row: Sequence[Axes],
+    inputs: Functions,
+    noisy: bool,
+    samples: Sequence[int],
+    most: int,
+    ink: Callable[[float | None, str], Any],
+) -> None:
+    """Draw the inputs of samples. Empty curves provide the legend entries."""
+    row[0].set_ylabel(f"input {inputs.look.name}")
+    for cell, i in zip(row, samples, strict=True):
+        for channel in inputs.chosen(most):
+            x, a = line(inputs.place(i), inputs.of(i, channel))
+            shade = ink(inputs.channels[channel].time, INPUT)
+            cell.plot(x, a, color=shade, ls=_dashes(inputs, channel))
+    shade = ink(inputs.times[-1] if inputs.times else None, INPUT)
+    for component, channels in list(inputs.components.items())[:most]:
+        name = component if len(inputs.components) > 1 else inputs.look.name
+        label = f"input {name}{' with noise' if noisy else ''}"
+        dashes = _dashes(inputs, next(iter(channels.values())))
+        row[0].plot([], [], color=shade, ls=dashes, label=label)
+
+
+def _dashes(inputs: Functions, channel: int) -> str:
+    """Line style of the component to which a channel belongs."""
+    components = [list(times.values()) for times in inputs.components.values()]
+    return DASHES[components.index(inputs.like(channel)) % len(DASHES)]
+
+
+def _explain(
+    figure: Figure, first: Axes, every: Sequence[Predicted], ink: Callable[[str], Any]
+) -> None:
+    """Add the legend of the curves. Its entries are empty curves in the axes `first`."""
+    name, alone = every[0].truth.look.name, len(every) == 1
+    several = len(every[0].truth.times) > 1 and alone
+    first.plot([], [], color=ink(TRUTH), label=f"truth {name}", alpha=0.5 if several else 1)
+    for k, one in enumerate(every):
+        look = {"color": ink(INKS[k % len(INKS)]), "ls": DASHES[(k + 1) % len(DASHES)]}
+        first.plot([], [], label="prediction p" if alone else f"p of {one.name}", **look)
+    if alone:
+        first.plot([], [], color=ink(ERROR), lw=1.0, label=f"error p − {name}")
+    legend(figure, first)
+
+
+def _in_panels(
+    inputs: Functions | None,
+    noisy: bool,
+    every: Sequence[Predicted],
+    titles: Mapping[str, int],
+    most: int,
+) -> Figure:
+    """Panels of input, truth, prediction and error. Each of a few channels has a row.
+
+    The errors of several operators are drawn below the predictions. For each sample and component,
+    truth and predictions share one colour scale, and the errors share another.
+    """
+    rows, names, alone = list[_Row](), list[str](), len(every) == 1
+    for title, i in titles.items():
+        beside = [] if inputs is None else inputs.chosen(most)
+        for k, (a, u) in enumerate(zip_longest(beside, every[0].truth.chosen(most))):
+            given: _Row = [] if inputs is None else [None]
+            if inputs is not None and a is not None:
+                given = [_given(inputs, noisy, i, a, first=not rows)]
+            above, below = [], []
+            if u is not None:
+                above, below = _beside(every, i, u, first=not rows)
+            names.append(title if k == 0 else "")
+            if alone:
+                rows.append([*given, *above, *below])
+            else:
+                rows += [[*given, *above], [*[None] * (len(given) + 1), *below]]
+                names.append("")
+    return sheet(rows, names)
+
+
+def _given(inputs: Functions, noisy: bool, i: int, a: int, first: bool) -> Panel:
+    several = len(inputs.names) > 1
+    name = inputs.names[a] if several else inputs.look.name
+    title = f"input {name}{' with noise' if noisy else ''}" if first or several else ""
+    label = inputs.symbol(a)
+    return replace(inputs.panel(i, a, title=title), label=label)
+
+
+def _beside(every: Sequence[Predicted], i: int, u: int, first: bool) -> tuple[_Row, _Row]:
+    """Two rows of panels for one channel of one sample. The first row has the truth and the
+    predictions, the second row has the errors. The last panel of each row has the colour bar."""
+    truth, alone = every[0].truth, len(every) == 1
+    several = len(truth.names) > 1
+    name, like = truth.names[u] if several else truth.look.name, truth.like(u)
+    scale = truth.look.scale(truth.of(i, like), *(one.prediction.of(i, like) for one in every))
+    errors = [one.error.of(i, like).ravel() for one in every]
+    of_error = every[0].error.look.scale(np.concatenate(errors))
+    titled = first or several
+    above = [truth.panel(i, u, scale, f"truth {name}" if titled else "")]
+    below = []
+    for one in every:
+        word = "prediction p" if alone else one.name
+        above.append(one.prediction.panel(i, u, scale, word if titled else ""))
+        word = f"error p − {name}" * titled if alone else f"error {scientific(one.errors[i])}"
+        below.append(one.error.panel(i, u, of_error, word))
+    symbol = truth.symbol(u)
+    return [*_one_bar(above, f"{symbol}, p")], [*_one_bar(below, f"p − {symbol}")]
+
+
+def _one_bar(row: Sequence[Panel], label: str) -> Iterator[Panel]:
+    """The panels of a row, which share a scale. Only the last panel has a colour bar."""
+    for panel in row:
+        yield replace(panel, label=label if panel is row[-1] else None)
+
+
+def mean_error(truth: Functions, error: np.ndarray) -> Figure:
+    """Mean of |p - u| over all samples and times, as a function of the point. Each component has a
+    panel."""
+    mean, panels = np.abs(error).mean(axis=0), []
+    for name, channels in list(truth.components.items())[:FEW]:
+        values = mean[..., list(channels.values())].mean(axis=-1)
+        scale = Normalize(0, float(values.max()) or 1.0)
+        label = f"mean |p − {name}|"
+        panels.append(Panel(truth.domain, values, Look(name, "error"), scale, label=label))
+    return sheet([panels], width=HALF if len(panels) == 1 else WIDE)
+
+
+@styled
+def predictions_on_a_line(truth: Functions, predicted: Mapping[str, np.ndarray]) -> Figure:
+    """Truth of the first sample, and the error p - u of each operator. Each panel has its own
+    scale."""
+    (channel,), domain = truth.chosen(1), truth.place(0)
+    x, u = line(domain, truth.of(0, channel))
+    figure, axes = panels(len(predicted) + 1, 3, 1.35)
+    axes[0].plot(x, u, color=TRUTH)
+    axes[0].set_title("truth u", fontsize=8)
+    for axis, (name, p) in zip(axes[1:], predicted.items(), strict=True):
+        difference = p[..., channel] - truth.of(0, channel)
+        axis.plot(x, line(domain, difference)[1], color=ERROR, lw=0.9)
+        axis.axhline(0, color=QUIET, lw=0.6)
+        error = float(np.linalg.norm(difference) / np.linalg.norm(truth.of(0, channel)))
+        axis.set_title(f"{name}: p − u, {scientific(error)}", fontsize=8)
+    return figure
+
+
+def predictions_in_panels(truth: Functions, predicted: Mapping[str, np.ndarray]) -> Figure:
+    """Truth, prediction and error of each operator for the first sample. All errors share one
+    scale. Predictions have shape (*grid, channels)."""
+    (channel,), u = truth.chosen(1), truth.values[:1]
+    predictions = [replace(truth, values=p[None]) for p in predicted.values()]
+    look = Look("p − u", "diverging")
+    errors = [replace(p, values=p.values - u, look=look) for p in predictions]
+    scale = truth.scale(channel)
+    largest = float(np.quantile([np.abs(e.of(0, channel)).max() for e in errors], 0.75))
+    panels: _Row = [truth.panel(0, channel, scale, "truth u"), None]
+    for name, p, error in zip(predicted, predictions, errors, strict=True):
+        panels += [p.panel(0, channel, scale, name)]
+        panels += [error.panel(0, channel, Normalize(-largest, largest), "p − u")]
+    return sheet(wrapped(panels))
+
+
+# Pictures of trajectories: frames, animations and power spectra.
+
+
+_ROWS_TRAJECTORIES = ("truth {}", "prediction p", "difference p − {}")
+_COLUMNS = 5  # times in a picture
+_MILLISECONDS = 200  # per frame of an animation
+
+
+def frames(truth: Functions, predicted: np.ndarray, i: int) -> Figure:
+    """Truth, prediction and difference of a sample at a few times. Only the first component is
+    drawn. All panels share one colour scale.
+
+    Args:
+        truth: The target u at several times, in two or three dimensions.
+        i: Position of the sample.
+    """
+    component, channels = next(iter(truth.components.items()))
+    symbol = truth.look.name if len(truth.components) == 1 else component
+    scale, functions = _together(truth, predicted, i, list(channels.values()))
+    rows = list[list[Panel]]()
+    for one in functions:
+        row = list[Panel]()
+        for time in few(list(channels), _COLUMNS):
+            title = "" if rows or time is None else f"t = {time:g}"
+            row.append(replace(one.panel(i, channels[time], scale, title), label=None))
+        rows.append([*row[:-1], replace(row[-1], label="")])
+    return sheet(rows, [name.format(symbol) for name in _ROWS_TRAJECTORIES])
+
+
+def _together(
+    truth: Functions, predicted: np.ndarray, i: int, channels: list[int]
+) -> tuple[Normalize, tuple[Functions, Functions, Functions]]:
+    """The functions truth, prediction and difference, and a colour scale that all three share. The
+    scale covers some channels of one sample."""
+    p = replace(truth, values=predicted)
+    e = replace(truth, values=predicted - truth.values, by=truth.values)
+    others = [one.of(i, channels) for one in (p, e)]
+    look = replace(truth.look, log=False)
+    return look.scale(truth.of(i, channels), *others), (truth, p, e)
+
+
+@styled
+def spectrum(truth: Functions, predicted: np.ndarray, time: float) -> Figure:
+    """Power spectra of truth, prediction and error at one time, computed by `shells`."""
+    channels = [times[time] for times in truth.components.values() if time in times]
+    assert isinstance(truth.domain, Box)
+    lengths = [grid.length for grid in truth.domain.grids]
+    figure = Figure(figsize=(HALF, 2.6))
+    axes, drawn, largest = figure.subplots(), [], 0.0
+    for values, name, ink, dashes in (
+        (truth.values, f"truth {truth.look.name}", TRUTH, "-"),
+        (predicted, "prediction p", MODEL, "--"),
+        (predicted - truth.values, f"error p − {truth.look.name}", ERROR, ":"),
+    ):
+        power = shells(values[..., channels], lengths)[1]
+        amplitude = np.sqrt(power)
+        largest = largest or amplitude.max()
+        power = np.square(above_rounding(amplitude, largest))
+        axes.plot(range(1, len(power) + 1), power, color=ink, ls=dashes, label=name)
+        drawn.append(power)
+    axes.set(xlabel="wave number |k|", ylabel="power in the shell")
+    logarithmic(axes, "x", np.arange(1, max(map(len, drawn)) + 1))
+    logarithmic(axes, "y", np.maximum(np.concatenate(drawn), 1e-30))
+    legend(figure, axes)
+    return figure
+
+
+def shells(values: np.ndarray, lengths: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
+    """Power of functions in shells of wave numbers.
+
+    Returns k = 1, 2, ... and Σ |û(q)|² over all wave vectors q with k - 1/2 <= |q| < k + 1/2,
+    averaged over the samples.
+
+    Args:
+        lengths: Lengths of the domain along each axis. Wave numbers count waves along the longest
+            axis.
+
+    >>> x = np.arange(16) / 16
+    >>> wave = np.cos(2 * np.pi * 3 * x)[None, :, None, None] * np.ones((1, 1, 16, 1))
+    >>> shells(wave, (1.0, 1.0))[1].round(3)[:4]
+    array([0. , 0. , 0.5, 0. ])
+    """
+    grid = values.shape[1:-1]
+    axes = tuple(range(1, 1 + len(grid)))
+    power = np.square(np.abs(np.fft.fftn(values, axes=axes, norm="forward"))).sum(-1).mean(0)
+    scaled = [
+        np.fft.fftfreq(n, 1 / n) * max(lengths) / length
+        for n, length in zip(grid, lengths, strict=True)
+    ]
+    k = np.sqrt(sum(np.square(k_i) for k_i in np.meshgrid(*scaled, indexing="ij")))
+    shell = np.floor(k + 0.5).astype(int)
+    totals = np.bincount(shell.ravel(), power.ravel())
+    last = min(n // 2 for n in grid)
+    return np.arange(1, last + 1), totals[1 : last + 1]
+
+
+def _panels_at(truth: Functions, predicted: np.ndarray, i: int, time: float) -> Figure:
+    """Truth, prediction and difference of a sample at one time. Each component has a row, with a
+    colour scale that covers all times."""
+    rows, names, alone = [], [], len(truth.components) == 1
+    for component, channels in truth.components.items():
+        scale, drawn = _together(truth, predicted, i, list(channels.values()))
+        panels = [one.panel(i, channels[time], scale, "" if rows else word.format(truth.look.name))
+                  for word, one in zip(_ROWS_TRAJECTORIES, drawn, strict=True)]  # fmt: skip
+        rows.append([replace(p, label="" if p is panels[-1] else None) for p in panels])
+        names.append("" if alone else component)
+    return sheet(rows, names, f"t = {time:g}")
+
+
+@styled
+def _curves_at(truth: Functions, predicted: np.ndarray, i: int, time: float) -> Figure:
+    """Curves of truth and prediction at one time. The limits of the axes cover all times."""
+    components = list(truth.components.items())[:FEW]
+    figure = Figure(figsize=(WIDE, 0.4 + 1.8 * len(components)))
+    axes = figure.subplots(len(components), 1, squeeze=False)[:, 0]
+    prediction = replace(truth, values=predicted)
+    for cell, (name, channels) in zip(axes, components, strict=True):
+        values = [one.of(i, list(channels.values())) for one in (truth, prediction)]
+        low, high = min(map(np.min, values)), max(map(np.max, values))
+        rim = 0.05 * (high - low or 1.0)
+        for one, ink, dashes, word in (
+            (truth, TRUTH, "-", f"truth {truth.look.name}"),
+            (prediction, MODEL, "--", "prediction p"),
+        ):
+            x, values = line(one.place(i), one.of(i, channels[time]))
+            cell.plot(x, values, color=ink, ls=dashes, label=word)
+            cell.set(xlim=(x[0], x[-1]), ylim=(low - rim, high + rim), ylabel=name)
+    axes[0].set_title(f"t = {time:g}")
+    axes[-1].set_xlabel("x")
+    legend(figure, axes[0])
+    return figure
+
+
+def playing(picture: Picture, truth: Functions, predicted: np.ndarray, i: int) -> Picture:
+    """Append an animation of one sample to a picture. The animation shows truth and prediction and,
+    in more than one dimension, also the difference."""
+    shown = f"truth {truth.look.name}, prediction p and difference"
+    draw, times = _curves_at if truth.domain.dim == 1 else _panels_at, few(truth.times, MOST)
+    images = rendered(draw(truth, predicted, i, time) for time in times)
+    slides = [
+        Slide(image, f"t = {time:g}", f"{shown} at t = {time:g}")
+        for image, time in zip(images, times, strict=True)
+    ]
+    return with_slides(picture, slides, "time", moving=_MILLISECONDS)
+
 
 FORMATS = (".png", ".svg", ".pdf")
 _LINE = 95  # characters per line of the title

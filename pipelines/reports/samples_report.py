@@ -10,19 +10,28 @@ import torch
 from operators.norms import defined
 from pdegen.store.reading import open_sealed
 from pipelines.config.experiment import Experiment, load_experiment
-from pipelines.reports import study_charts as charts
-from pipelines.reports.benchmark_pictures import learning
-from pipelines.reports.document import Picture, Report, Section, Table
-from pipelines.reports.figures import picture
-from pipelines.reports.studies import (
+from pipelines.reports import figures
+from pipelines.reports.benchmark_report import (
     Facts,
     data_section,
     error,
+    learning,
     of_data,
     reproduction,
     write_tables,
 )
-from pipelines.reports.wording import duration, listed, points, scientific, settings
+from pipelines.reports.document import (
+    Picture,
+    Report,
+    Section,
+    Table,
+    duration,
+    listed,
+    points,
+    scientific,
+    settings,
+)
+from pipelines.reports.figures import picture
 from pipelines.runs.finished import MEAN
 from pipelines.runs.reproduction import described, toml
 from pipelines.studies.benchmark import BenchmarkRun
@@ -172,7 +181,7 @@ class _Part:
             return []
         streamed = None if self.streamed is None else (self.seen, self.streamed)
         numbers, errors = list(self.stored), list(self.stored.values())
-        figure = charts.error_by_samples(numbers, errors, streamed)
+        figure = figures.error_by_samples(numbers, errors, streamed)
         caption = "Mean test error against the number of distinct samples, at equal steps."
         watched = self.experiment.training.selection_split
         curves = learning(self.run, self.rows, watched, "learning")

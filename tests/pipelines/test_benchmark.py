@@ -18,7 +18,7 @@ from pdegen.schema import SchemaError
 from pipelines.config.benchmark import Benchmark, Case, Profile, load_benchmark
 from pipelines.config.shipped import names as shipped
 from pipelines.reports.benchmark_report import write_benchmark_report
-from pipelines.reports.wording import scientific
+from pipelines.reports.document import scientific
 from pipelines.runs.evaluation import evaluate
 from pipelines.runs.folder import RunError
 from pipelines.runs.reproduction import toml

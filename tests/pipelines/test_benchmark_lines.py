@@ -10,9 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from pipelines.config.benchmark import Case
-from pipelines.reports import benchmark_table as tables
-from pipelines.reports.benchmark_facts import _budget, _solver
-from pipelines.reports.studies import error
+from pipelines.reports import benchmark_report
+from pipelines.reports.benchmark_report import _budget, _solver, error
 from pipelines.studies.runner import Row
 
 NAN = float("nan")
@@ -60,7 +59,7 @@ def a_run(solver=None, published=0.05, label=0.003, **changes):
 
 
 def test_a_line_has_every_number_of_its_finished_rows():
-    line = tables.line_of(a_run(Solver()), CASE, ROWS)
+    line = benchmark_report.line_of(a_run(Solver()), CASE, ROWS)
     assert line == {
         "dataset": "darcy", "operator": "FNO", "protocol": "published", "seeds": 2,
         "differs": "smaller", "failed": "diverged", "published": 0.05,
@@ -79,30 +78,34 @@ def test_a_line_has_every_number_of_its_finished_rows():
 def test_a_line_leaves_out_what_was_not_measured():
     bare = {"best": None, "chosen": {}, "inference_seconds": 0.0, "step_seconds": 0.0,
             "step_bytes": 0, "step_flops": 0}  # fmt: skip
-    line = tables.line_of(a_run(Solver(), label=None), CASE, [FIRST.model_copy(update=bare)])
+    line = benchmark_report.line_of(
+        a_run(Solver(), label=None), CASE, [FIRST.model_copy(update=bare)]
+    )
     empty = ("spread", "label error", "inference seconds", "step seconds", "step MiB",
              "step GFLOP", "chosen")  # fmt: skip
     assert [line[key] for key in empty] == [""] * len(empty)
     assert not {"best on test", "best epoch", "break-even"} & line.keys()
     assert line["data seconds"] == 4000
     assert line["ratio to published"] == pytest.approx(5)
-    none = tables.line_of(a_run(published=None), CASE, [LOST])
+    none = benchmark_report.line_of(a_run(published=None), CASE, [LOST])
     assert (none["published"], none["seeds"], none["failed"]) == ("", 0, "diverged")
     assert "mean" not in none
-    one = tables.line_of(a_run(), CASE, [FIRST, SECOND.model_copy(update={"errors": [0.5] * 3})])
+    one = benchmark_report.line_of(
+        a_run(), CASE, [FIRST, SECOND.model_copy(update={"errors": [0.5] * 3})]
+    )
     assert one["spread"] == pytest.approx(0.25 / 2**0.5)
 
 
 def test_a_solver_that_is_not_comparable_has_no_break_even():
     solver = Solver()
     solver.comparable = False
-    assert "break-even" not in tables.line_of(a_run(solver), CASE, ROWS)
+    assert "break-even" not in benchmark_report.line_of(a_run(solver), CASE, ROWS)
 
 
 def test_the_file_has_a_line_for_each_case():
     other = replace(CASE, protocol="validation")
     rows = [*ROWS, FIRST.model_copy(update={"protocol": "validation", "errors": [0.8]})]
-    first, second = csv.DictReader(tables.csv_file(a_run(), rows).splitlines())
+    first, second = csv.DictReader(benchmark_report.csv_file(a_run(), rows).splitlines())
     assert (first["protocol"], second["protocol"]) == ("published", other.protocol)
     assert (first["mean"], second["mean"]) == ("0.25", "0.8")
     assert json.loads(first["chosen"]) == {"training.lr": 0.002}
@@ -110,28 +113,30 @@ def test_the_file_has_a_line_for_each_case():
 
 def test_the_table_of_errors_has_both_protocols():
     rows = [row.model_copy(update={"ended": ""}) for row in (FIRST, SECOND)]
-    words = tables.errors_of(a_run(), CASE, rows, [])
+    words = benchmark_report.errors_of(a_run(), CASE, rows, [])
     assert words == (
         "FNO", "2.50e-1 ± 0.00e-1", "2.25e-1", "4.75e-1", "5.00e-1", "", "1.20e-1, epoch 5 8",
         "5.00e-2 (x 2.40)", "12,345", "7 9", "",
     )  # fmt: skip
     watched = [FIRST.model_copy(update={"errors": [0.6, 0.3], "best": 0.2, "best_epoch": 3})]
     clean = [FIRST.model_copy(update={"best": None, "chosen": {"training.epochs": 16}})]
-    words = tables.errors_of(a_run(), replace(CASE, protocol="validation"), clean, watched)
+    words = benchmark_report.errors_of(
+        a_run(), replace(CASE, protocol="validation"), clean, watched
+    )
     assert words[5:8] == ("4.50e-1", "2.00e-1, epoch 3", "5.00e-2 (x 4.00)")
     assert words[10] == "16 epochs, time spent"
     flat = FIRST.model_copy(update={"ended": "flat", "chosen": {"training.epochs": 8}})
-    assert tables.budget_of(flat) == "8 epochs, flat"
-    unpublished = tables.errors_of(a_run(published=None), CASE, clean, [])
+    assert benchmark_report.budget_of(flat) == "8 epochs, flat"
+    unpublished = benchmark_report.errors_of(a_run(published=None), CASE, clean, [])
     assert unpublished[5:8] == ("", "", "")
 
 
 def test_the_table_of_costs_has_units():
-    assert tables.costs_of(a_run(Solver()), CASE, [FIRST, SECOND]) == (
+    assert benchmark_report.costs_of(a_run(Solver()), CASE, [FIRST, SECOND]) == (
         "FNO", "12,345", "0.5", "4", "7", "3", "2 min 0 s", "40 s", "1 h 6 min", "70,440",
     )  # fmt: skip
     bare = {"inference_seconds": 0.0, "step_bytes": 0, "tuning_seconds": 0.0}
-    assert tables.costs_of(a_run(), CASE, [FIRST.model_copy(update=bare)]) == (
+    assert benchmark_report.costs_of(a_run(), CASE, [FIRST.model_copy(update=bare)]) == (
         "FNO", "12,345", "0.25", "–", "5", "–", "1 min 30 s", "", "", "",
     )  # fmt: skip
 
@@ -148,32 +153,34 @@ def test_trainings_that_are_not_finished_are_named():
         return [Row(dataset=c.dataset, operator=c.operator, protocol=c.protocol, seed=s)
                 for c, s in (parts[k] for k in numbers)]  # fmt: skip
 
-    assert tables.unfinished(run, rows(0, 1, 2, 3, 4)) == ""
-    assert tables.unfinished(run, rows(0, 2, 3, 4)) == (
+    assert benchmark_report.unfinished(run, rows(0, 1, 2, 3, 4)) == ""
+    assert benchmark_report.unfinished(run, rows(0, 2, 3, 4)) == (
         "1 of 5 training is not finished. darcy: FNO, seed 1."
     )
-    assert tables.unfinished(run, rows(1)) == (
+    assert benchmark_report.unfinished(run, rows(1)) == (
         "4 of 5 trainings are not finished. darcy: FNO, seed 0; GT, seed 0 and 1. pipe: all."
     )
     more = [*parts, (Case("pipe", "GT", "validation"), 0)]
     run.stages = lambda: [more]
-    assert tables.unfinished(run, rows(0, 1, 2, 3)) == (
+    assert benchmark_report.unfinished(run, rows(0, 1, 2, 3)) == (
         "2 of 6 trainings are not finished. pipe: all."
     )
-    assert tables.unfinished(run, rows(0, 1, 2, 3, 4)) == (
+    assert benchmark_report.unfinished(run, rows(0, 1, 2, 3, 4)) == (
         "1 of 6 training is not finished. pipe: GT (validation)."
     )
 
 
 def test_empty_columns_are_left_out():
-    table = tables.without_empty([("a", "", "1"), ("b", "", "")], ("x", "y", "z"), "named")
+    table = benchmark_report.without_empty(
+        [("a", "", "1"), ("b", "", "")], ("x", "y", "z"), "named"
+    )
     assert (table.rows, table.header, table.name) == ([("a", "1"), ("b", "")], ("x", "z"), "named")
 
 
 def test_measures_have_spreads_and_published_lines():
     rows = {"FNO": [Row(measures={"l1": 0.2, "l2": 0.5, "max": 0.9}),
                     Row(measures={"l1": 0.4, "l2": 0.7, "max": 0.8})]}  # fmt: skip
-    norms, parts = tables.measure_tables(rows, a_run().benchmark.operators, "darcy")
+    norms, parts = benchmark_report.measure_tables(rows, a_run().benchmark.operators, "darcy")
     assert norms.rows == [
         ("FNO", "6.00e-1 ± 1.41e-1", "3.00e-1 ± 1.41e-1"), ("FNO, published", "", "3.00e-1"),
     ]  # fmt: skip
@@ -184,7 +191,7 @@ def test_measures_have_spreads_and_published_lines():
 
 def test_published_trainings_stand_beside_the_watched_ones():
     watched = {"FNO": [FIRST, SECOND]}
-    *_, table = tables.further_tables(a_run(), "darcy", {"FNO": [LOST]}, watched)
+    *_, table = benchmark_report.further_tables(a_run(), "darcy", {"FNO": [LOST]}, watched)
     assert table.name == "published trainings"
     assert table.header == (
         "operator", "parameters, ours", "parameters, published: Table parameters", "hours, ours",
@@ -192,10 +199,10 @@ def test_published_trainings_stand_beside_the_watched_ones():
     )  # fmt: skip
     assert table.rows == [("FNO", "12,345", "3,000,000", "0.0333", "1.5", "5 8", "77")]
     run = a_run()
-    assert tables._fact(run, "gflop", [FIRST, SECOND]) == "7"
-    assert tables._fact(run, "gflop", [LOST]) == "–"
-    assert tables._fact(run, "seconds", [FIRST, SECOND]) == "3"
-    assert tables._fact(run, "epoch", [FIRST.model_copy(update={"best": None})]) == "7"
+    assert benchmark_report._fact(run, "gflop", [FIRST, SECOND]) == "7"
+    assert benchmark_report._fact(run, "gflop", [LOST]) == "–"
+    assert benchmark_report._fact(run, "seconds", [FIRST, SECOND]) == "3"
+    assert benchmark_report._fact(run, "epoch", [FIRST.model_copy(update={"best": None})]) == "7"
 
 
 def test_a_budget_is_told_with_its_limits():

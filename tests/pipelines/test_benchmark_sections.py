@@ -9,7 +9,7 @@ import torch
 
 from operators.training.fit import Epoch
 from pipelines.config.benchmark import Case
-from pipelines.reports import benchmark_report as report
+from pipelines.reports import benchmark_report
 from pipelines.reports.benchmark_report import _DatasetReport
 from pipelines.runs.finished import MEAN
 from pipelines.studies.runner import Row
@@ -113,18 +113,18 @@ def test_failed_and_unstable_trainings_are_told():
 
 def test_a_cell_of_the_overview_says_why_it_has_no_error():
     one, other = part(), part("pipe")
-    assert report._cell(one, "FNO") == "5.50e-1 ± 0.71e-1"
-    assert report._cell(one, "GT") == "2.00e-1 *"
-    assert report._cell(one, "PiT") == "failed"
-    assert report._cell(other, "FNO") == "unfinished"
-    assert report._cell(other, "PiT") == ""
+    assert benchmark_report._cell(one, "FNO") == "5.50e-1 ± 0.71e-1"
+    assert benchmark_report._cell(one, "GT") == "2.00e-1 *"
+    assert benchmark_report._cell(one, "PiT") == "failed"
+    assert benchmark_report._cell(other, "FNO") == "unfinished"
+    assert benchmark_report._cell(other, "PiT") == ""
 
 
 def test_the_overview_has_all_operators_and_references_of_each_dataset(monkeypatch):
     calls = []
-    monkeypatch.setattr(report, "against_costs", lambda run, drawn: calls.append(drawn))
+    monkeypatch.setattr(benchmark_report, "against_costs", lambda run, drawn: calls.append(drawn))
     parts = [part(), part("pipe")]
-    section = report._overview(parts)
+    section = benchmark_report._overview(parts)
     (table,) = section.tables
     assert table.header == ("operator", "darcy", "pipe")
     assert table.rows == [
@@ -134,13 +134,13 @@ def test_the_overview_has_all_operators_and_references_of_each_dataset(monkeypat
     ]  # fmt: skip
     assert section.text == ("*: the time of the budget was spent before the error was flat.",)
     assert calls == [[(parts[0].finished, 0.8), (parts[1].finished, 0.95)]]
-    assert report._overview([part("pipe")]).text == ()
+    assert benchmark_report._overview([part("pipe")]).text == ()
 
 
 def test_other_grids_have_a_line_for_each_operator_and_its_publication(monkeypatch):
     drawn = []
-    monkeypatch.setattr(report.charts, "curves", lambda *a, **k: drawn.append((a, k)))
-    monkeypatch.setattr(report, "picture", lambda figure, name, caption: (name, caption))
+    monkeypatch.setattr(benchmark_report.charts, "curves", lambda *a, **k: drawn.append((a, k)))
+    monkeypatch.setattr(benchmark_report, "picture", lambda figure, name, caption: (name, caption))
     section = part()._other_grids()
     (table,) = section.tables
     assert table.header == ("operator", "8", "16", "32")
@@ -164,9 +164,11 @@ def test_other_grids_have_a_line_for_each_operator_and_its_publication(monkeypat
 
 def test_errors_stand_over_the_parameters_and_the_mean_time_of_the_seeds(monkeypatch):
     drawn = []
-    monkeypatch.setattr(report.charts, "errors_against_costs", lambda *a: drawn.append(a))
-    monkeypatch.setattr(report, "picture", lambda figure, name, caption: (name, caption))
-    monkeypatch.setattr(report, "learning", lambda run, rows, watched, name: (watched, name))
+    monkeypatch.setattr(benchmark_report.charts, "errors_against_costs", lambda *a: drawn.append(a))
+    monkeypatch.setattr(benchmark_report, "picture", lambda figure, name, caption: (name, caption))
+    monkeypatch.setattr(
+        benchmark_report, "learning", lambda run, rows, watched, name: (watched, name)
+    )
     found = part()._curves()
     assert found == [
         ("darcy-costs", "Mean error against parameters and against training time."),
@@ -191,10 +193,10 @@ def test_couplings_are_derivatives_of_the_prediction():
 
     values = torch.tensor([[[2.0, 9.0], [3.0, 8.0], [5.0, 7.0]]])
     pairs = SimpleNamespace(a=values, points=None, y=None)
-    found = report._jacobian(predictor, pairs)
+    found = benchmark_report._jacobian(predictor, pairs)
     assert found.tolist() == (matrix * values[0, :, 0]).tolist()
 
     def many(a, points, y):
         return a.repeat(1, 100, 1)
 
-    assert report._jacobian(many, pairs).shape == (100, 3)  # every third of 300 points
+    assert benchmark_report._jacobian(many, pairs).shape == (100, 3)  # every third of 300 points

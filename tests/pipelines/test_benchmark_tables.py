@@ -12,9 +12,8 @@ from pdegen.ownership import read_json, read_lines, write_json, write_lines
 from pdegen.schema import SchemaError
 from pdegen.store.reading import open_sealed
 from pipelines.config.benchmark import Benchmark
-from pipelines.reports import benchmark_pictures as drawing
-from pipelines.reports.benchmark_report import write_benchmark_report
-from pipelines.reports.benchmark_table import measure_tables
+from pipelines.reports import benchmark_report
+from pipelines.reports.benchmark_report import measure_tables, write_benchmark_report
 from pipelines.runs.folder import RunError
 from pipelines.studies import runner
 from pipelines.studies.benchmark import check_place
@@ -70,10 +69,10 @@ def test_the_report_reads_predictions_that_are_kept(benchmarked, tmp_path, monke
 
 def test_learning_curves_have_a_band_over_the_seeds(benchmarked, monkeypatch):
     drawn = []
-    monkeypatch.setattr(drawing.charts, "curves", lambda *a, **k: drawn.append((a, k)))
-    monkeypatch.setattr(drawing, "picture", lambda figure, name, caption: caption)
+    monkeypatch.setattr(benchmark_report.charts, "curves", lambda *a, **k: drawn.append((a, k)))
+    monkeypatch.setattr(benchmark_report, "picture", lambda figure, name, caption: caption)
     found = {"FNO": benchmarked.rows()[:2], "one seed": benchmarked.rows()[:1]}
-    caption = drawing.learning(benchmarked, found, "validation", "learning")
+    caption = benchmark_report.learning(benchmarked, found, "validation", "learning")
     assert "means over 2 seeds" in caption
     scores = np.array([[e.score for e in benchmarked.history(row)] for row in found["FNO"]])
     [((series, *_), options)] = drawn
@@ -85,8 +84,8 @@ def test_learning_curves_have_a_band_over_the_seeds(benchmarked, monkeypatch):
 
 def test_an_operator_has_one_style_in_all_charts_of_its_benchmark(benchmarked):
     first, second = benchmarked.benchmark.operators
-    one = drawing.looks(benchmarked, [first, second])
-    other = drawing.looks(benchmarked, [second])
+    one = benchmark_report.looks(benchmarked, [first, second])
+    other = benchmark_report.looks(benchmarked, [second])
     assert one[second] == other[second] != one[first]
 
 
@@ -98,11 +97,11 @@ def test_all_datasets_are_drawn_in_multiples_of_the_smallest(benchmarked, monkey
         }
 
     drawn = []
-    monkeypatch.setattr(drawing.charts, "errors_against_costs", lambda *a: drawn.append(a))
-    monkeypatch.setattr(drawing, "picture", lambda figure, name, caption: name)
+    monkeypatch.setattr(benchmark_report.charts, "errors_against_costs", lambda *a: drawn.append(a))
+    monkeypatch.setattr(benchmark_report, "picture", lambda figure, name, caption: name)
     first = rows({"b": 4.0, "a": 2.0}, {"a": 3.0, "b": 1.0}), 8.0
     assert (
-        drawing.against_costs(benchmarked, [first, (rows({"a": 1.0}, {"a": 7.0}), 8.0)])
+        benchmark_report.against_costs(benchmarked, [first, (rows({"a": 1.0}, {"a": 7.0}), 8.0)])
         == "all-costs"
     )
     [(costs, errors, baseline, *_)] = drawn

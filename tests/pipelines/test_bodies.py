@@ -13,10 +13,9 @@ from operators.data import Channel
 from pdegen.domains import Box, Cloud, Curvilinear
 from pdegen.recipe import load_recipe
 from pdegen.store.format import SurfaceCurve
-from pipelines.reports import bodies
-from pipelines.reports.fields import Look
+from pipelines.reports import fields
+from pipelines.reports.fields import Functions, Look, sheet
 from pipelines.reports.fields import bodies as bodies_of
-from pipelines.reports.sheets import Functions, sheet
 
 NEAR = np.array([-0.5, -0.5]), np.array([1.5, 0.5])
 BEHIND, AROUND, OUT = 3, 8, 4  # nodes of a C-grid behind its section, around it, and outwards
@@ -104,7 +103,7 @@ def test_a_panel_shows_the_part_near_a_body_with_lines_of_equal_values():
 
 def test_values_along_a_body_are_those_of_truth_and_prediction():
     truth = flow()
-    figure = bodies.along(truth, truth.values + 1, {"best: sample 3": 1, "worst: sample 4": 0})
+    figure = fields.along(truth, truth.values + 1, {"best: sample 3": 1, "worst: sample 4": 0})
     for axes, i in zip(figure.axes, (1, 0), strict=True):
         u, p = axes.lines
         found = {tuple(point) for point in np.stack(u.get_data(), axis=-1)}
@@ -129,9 +128,9 @@ def test_the_pressure_coefficient_is_that_of_isentropic_flow_where_it_stops():
 @pytest.mark.parametrize(("shape", "lines"), [((40, 20), (10, 20)), ((20, 40), (10, 5))])
 def test_a_plane_grid_has_lines_at_about_equal_distances(shape, lines, monkeypatch):
     """Ten lines along the first axis, and across it as many as its length asks for."""
-    monkeypatch.setattr(bodies, "_LINES", 10)
+    monkeypatch.setattr(fields, "_LINES", 10)
     x = np.stack(np.meshgrid(*map(np.arange, shape), indexing="ij"), axis=-1).astype(float)
     axes = Figure().subplots()
-    bodies._lines(axes, x)
+    fields._lines(axes, x)
     along = [line for line in axes.lines if len(line.get_xdata()) == shape[0]]
     assert (len(along), len(axes.lines) - len(along)) == lines

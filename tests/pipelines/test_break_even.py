@@ -16,8 +16,7 @@ from pdegen.generation.generate import generate
 from pdegen.ownership import read_json, read_lines, write_json, write_lines
 from pdegen.recipe import load_recipe
 from pipelines.config.benchmark import Benchmark
-from pipelines.reports.benchmark_report import write_benchmark_report
-from pipelines.reports.benchmark_table import line_of
+from pipelines.reports.benchmark_report import line_of, write_benchmark_report
 from pipelines.studies.benchmark import BenchmarkRun, break_evens, row_case
 from pipelines.studies.cost import (
     Solve,

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from operators.training.fit import Epoch
-from pipelines.reports import charts
+from pipelines.reports import figures
 from pipelines.reports.palette import ERROR, INKS, MODEL, QUIET, SHADE, TRUTH
 
 NAN = float("nan")
@@ -39,7 +39,7 @@ def epochs(count: int, largest: bool = True) -> list[Epoch]:
 
 
 def test_a_learning_curve_names_its_curves_and_scales():
-    figure = charts.learning_curve(epochs(3), "h1", "validation split")
+    figure = figures.learning_curve(epochs(3), "h1", "validation split")
     axes, rate = figure.axes
     assert labels_of(axes) == ("epoch", "loss, error", "linear", "log")
     assert rate.get_ylabel() == "learning rate"
@@ -61,17 +61,17 @@ def test_a_learning_curve_names_its_curves_and_scales():
 
 def test_learning_curves_of_many_epochs_have_no_markers():
     for count, marker in ((11, "o"), (12, "None")):
-        axes, _ = charts.learning_curve(epochs(count, largest=False), "l2", "x").axes
+        axes, _ = figures.learning_curve(epochs(count, largest=False), "l2", "x").axes
         assert axes.lines[1].get_marker() == marker
         assert len(axes.lines) == 3
     mixed = [*epochs(2), *epochs(3, largest=False)[2:]]
-    assert len(charts.learning_curve(mixed, "l2", "x").axes[0].lines) == 3
+    assert len(figures.learning_curve(mixed, "l2", "x").axes[0].lines) == 3
 
 
 def test_errors_in_time_have_a_line_for_each_component_and_trivial_prediction():
     errors = {"u_x": np.array([[0.1, 0.2], [0.3, 0.8]]), "u_y": np.array([[0.5, 0.6], [0.9, 0.7]])}
     beside = {"last": np.array([1.1, 1.2]), "mean": np.array([1.3, 1.4])}
-    figure = charts.error_by_time([0.5, 2.0], errors, beside, None)
+    figure = figures.error_by_time([0.5, 2.0], errors, beside, None)
     (axes,) = figure.axes
     assert drawn(axes) == [
         ("u_x", MODEL, "-", "o"), ("u_y", ERROR, "--", "s"),
@@ -88,14 +88,14 @@ def test_errors_in_time_have_a_line_for_each_component_and_trivial_prediction():
 
 def test_errors_in_time_ignore_samples_without_one():
     errors = np.array([[0.1, 0.2], [NAN, 0.6], [0.5, NAN]])
-    (axes,) = charts.error_by_time([1.0, 2.0], {"u": errors}, {}, 2.0).axes
+    (axes,) = figures.error_by_time([1.0, 2.0], {"u": errors}, {}, 2.0).axes
     np.testing.assert_allclose(np.asarray(axes.lines[0].get_ydata(), float), [0.3, 0.4])
     assert axes.lines[1].get_label() == "trained to t = 2"
 
 
 def test_errors_of_grids_have_the_ticks_of_their_grids():
     errors = {64: np.array([0.2, NAN, 0.4]), 16: np.array([0.1, 0.3, 0.8])}
-    figure = charts.error_by_grid(errors, 64, "points along each axis")
+    figure = figures.error_by_grid(errors, 64, "points along each axis")
     (axes,) = figure.axes
     assert drawn(axes) == [
         ("each sample", SHADE, "None", "_"), ("_child1", SHADE, "None", "_"),
@@ -115,7 +115,7 @@ def test_a_spectrum_is_the_mean_modulus_over_samples_and_channels():
     x = 2 * np.pi * np.arange(16) / 16
     waves = [[2.0, 4.0], [6.0, 20.0]]  # amplitudes of samples and channels; the mean is 8
     u = np.stack([np.stack([5 + a * np.sin(3 * x) for a in of], -1) for of in waves])
-    figure = charts.error_spectrum(u, u + 0.5 * np.cos(2 * x)[:, None], None)
+    figure = figures.error_spectrum(u, u + 0.5 * np.cos(2 * x)[:, None], None)
     (axes,) = figure.axes
     assert drawn(axes) == [("target u", TRUTH, "-", "None"), ("error p − u", ERROR, "--", "None")]
     target, error = (np.asarray(line.get_ydata(), float) for line in axes.lines)
@@ -124,17 +124,17 @@ def test_a_spectrum_is_the_mean_modulus_over_samples_and_channels():
     assert [list(line.get_xdata()) for line in axes.lines] == [[1, 2, 3], [1, 2]]
     assert labels_of(axes) == ("mode k", "mean |û(k)|", "log", "log")
     assert legend_of(figure) == ["target u", "error p − u"]
-    assert legend_of(charts.error_spectrum(u, u + 1e-2, 6))[-1] == "decoder keeps k < 6"
+    assert legend_of(figures.error_spectrum(u, u + 1e-2, 6))[-1] == "decoder keeps k < 6"
 
 
 def test_a_spectrum_below_the_rounding_errors_stays_whole():
-    assert charts.above_rounding(np.array([1e-9, 2e-9]), 1.0).tolist() == [1e-9, 2e-9]
+    assert figures.above_rounding(np.array([1e-9, 2e-9]), 1.0).tolist() == [1e-9, 2e-9]
     eps = float(np.finfo(np.float32).eps)
-    assert charts.above_rounding(np.array([5.0, 2.5 * eps, 1.5 * eps]), 2.0).size == 2
+    assert figures.above_rounding(np.array([5.0, 2.5 * eps, 1.5 * eps]), 2.0).size == 2
 
 
 def test_a_histogram_of_few_samples_shows_their_ranks():
-    figure = charts.error_histogram(np.array([0.6, NAN, 0.1, 0.25, 0.2]))
+    figure = figures.error_histogram(np.array([0.6, NAN, 0.1, 0.25, 0.2]))
     (axes,) = figure.axes
     assert axes.lines[0].get_xydata().tolist() == [[0.1, 1], [0.2, 2], [0.25, 3], [0.6, 4]]
     assert drawn(axes) == [
@@ -147,7 +147,7 @@ def test_a_histogram_of_few_samples_shows_their_ranks():
 
 @pytest.mark.parametrize(("count", "bins"), [(20, 9), (100, 21)])
 def test_a_histogram_has_more_bins_for_more_samples(count, bins):
-    axes = charts.error_histogram(np.geomspace(0.01, 1, count)).axes[0]
+    axes = figures.error_histogram(np.geomspace(0.01, 1, count)).axes[0]
     assert len(axes.patches) == bins
     assert axes.get_ylabel() == "samples"
     first, last = axes.patches[0], axes.patches[-1]
@@ -156,7 +156,7 @@ def test_a_histogram_has_more_bins_for_more_samples(count, bins):
 
 
 def test_distributions_leave_out_samples_without_an_error():
-    figure = charts.distributions({"p": np.array([0.4, NAN, 0.1]), "q": np.array([0.3, 0.2, 0.9])})
+    figure = figures.distributions({"p": np.array([0.4, NAN, 0.1]), "q": np.array([0.3, 0.2, 0.9])})
     (axes,) = figure.axes
     assert drawn(axes) == [("p", INKS[0], "-", "None"), ("q", INKS[1], "--", "None")]
     assert axes.lines[0].get_drawstyle() == "steps-post"
@@ -170,7 +170,7 @@ def test_distributions_leave_out_samples_without_an_error():
 def test_each_run_beside_the_reference_has_its_own_marker():
     reference = ("first", np.array([0.2, 0.5]))
     others = {"second": np.array([0.1, 0.9]), "third": np.array([0.3, 0.4])}
-    figure = charts.sample_by_sample(reference, others)
+    figure = figures.sample_by_sample(reference, others)
     (axes,) = figure.axes
     assert drawn(axes) == [
         ("second", INKS[1], "None", "s"), ("third", INKS[2], "None", "D"),

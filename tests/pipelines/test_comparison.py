@@ -14,7 +14,7 @@ from scipy import stats
 from pdegen.ownership import write
 from pipelines.reports import comparison_report
 from pipelines.reports.comparison_report import _learning_section, write_comparison
-from pipelines.reports.wording import scientific
+from pipelines.reports.document import scientific
 from pipelines.runs.comparison import (
     Comparison,
     Difference,

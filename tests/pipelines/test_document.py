@@ -14,10 +14,18 @@ import pytest
 from matplotlib.figure import Figure
 
 from pdegen.ownership import start_manifest
-from pipelines.reports import latex
-from pipelines.reports.document import Formula, Picture, Report, Section, Table, html, markdown
+from pipelines.reports import document
+from pipelines.reports.document import (
+    Formula,
+    Picture,
+    Report,
+    Section,
+    Table,
+    html,
+    markdown,
+    scientific,
+)
 from pipelines.reports.figures import picture
-from pipelines.reports.wording import scientific
 
 HOSTILE = "&%$#_{}~^\\ -- [x] <a> | `'\" ‖²√ν∩πΣ½ ñåß 雪 \t 1.5e-3 \u2028"
 
@@ -45,17 +53,19 @@ def bare(text: str) -> str:
 
 @pytest.mark.parametrize("words", [HOSTILE, *HOSTILE, "a_b^c", "50 % & $5", "‖p − u‖/‖u‖", "10⁻³"])
 def test_no_special_letter_is_left_in_latex(words):
-    text = bare(latex.text(words))
+    text = bare(document.text_latex(words))
     assert not re.search(r"[&%#_~^$\\<>|\"`]", text.replace("``", ""))
     assert re.sub(r"[^{}]", "", text) in ("", *("{}" * n for n in range(1, 30)))
     assert "--" not in text
 
 
 def test_letters_of_mathematics_are_set_as_mathematics():
-    assert latex.text("‖u‖₂ ≤ 10⁻³") == r"$\|$u$\|$$_{2}$ $\le$ 10$^{-3}$"
-    assert latex.text("Γ ½ √2") == r"$\Gamma$ $\tfrac{1}{2}$ $\surd$2"
-    assert latex.text("−1.20e-3 ± 0.00e0") == r"$-$$1.20 \cdot 10^{-3}$ $\pm$ 0.00"
-    assert latex.text("d41e5b, v1e2") == "d41e5b, v1e2"  # a digest and a name are no numbers
+    assert document.text_latex("‖u‖₂ ≤ 10⁻³") == r"$\|$u$\|$$_{2}$ $\le$ 10$^{-3}$"
+    assert document.text_latex("Γ ½ √2") == r"$\Gamma$ $\tfrac{1}{2}$ $\surd$2"
+    assert document.text_latex("−1.20e-3 ± 0.00e0") == r"$-$$1.20 \cdot 10^{-3}$ $\pm$ 0.00"
+    assert (
+        document.text_latex("d41e5b, v1e2") == "d41e5b, v1e2"
+    )  # a digest and a name are no numbers
 
 
 def test_a_table_has_rules_a_caption_and_a_label(tmp_path):
@@ -152,7 +162,7 @@ def test_characters_that_nobody_sees_are_nowhere_in_a_report(tmp_path):
         pictures=(replace(picture, svg=f"<svg>\n<text>{unseen}</text></svg>"),),
         code=(unseen,),
         listings=((unseen, f"b\n{unseen}"),),
-        formulas=(Formula(unseen, latex.quoted(f"{unseen} = u\x07")),),
+        formulas=(Formula(unseen, document.quoted(f"{unseen} = u\x07")),),
     )
     one = replace(
         report(section), title=unseen, summary=unseen, notice=unseen, headline=[(unseen, "1")]

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from operators.training.fit import Epoch
-from pipelines.reports import charts, study_charts
+from pipelines.reports import figures
 
 FIRST, SECOND = np.array([0.5, 0.02, 0.3]), np.array([0.1, 0.2, 0.07])
 
@@ -39,7 +39,7 @@ def band(axes: Axes, number: int = 0) -> dict[float, tuple[float, float]]:
 def test_a_learning_curve_has_losses_scores_rates_and_the_best_epoch():
     rows = [(1, 0.9, 0.4, 1e-4), (2, 0.5, 0.2, 3e-4), (3, 0.1, 0.3, 2e-4)]
     history = [Epoch(e, loss, score, lr, seconds=1.0) for e, loss, score, lr in rows]
-    axes, rate = charts.learning_curve(history, "h1", "validation split").axes
+    axes, rate = figures.learning_curve(history, "h1", "validation split").axes
     assert drawn(axes, "training loss (h1)") == [[1, 2, 3], [0.9, 0.5, 0.1]]
     assert drawn(axes, "relative L² error, validation split") == [[1, 2, 3], [0.4, 0.2, 0.3]]
     note = "best: 2.00e-1, epoch 2"
@@ -47,13 +47,13 @@ def test_a_learning_curve_has_losses_scores_rates_and_the_best_epoch():
     assert drawn(rate, "learning rate (right)") == [[1, 2, 3], [1e-4, 3e-4, 2e-4]]
     assert [list(v) for v in axes.lines[2].get_data()] == [[2], [0.2]]
     worst = [replace(epoch, largest=2 * epoch.score) for epoch in history]
-    axes, _ = charts.learning_curve(worst, "h1", "validation split").axes
+    axes, _ = figures.learning_curve(worst, "h1", "validation split").axes
     assert drawn(axes, "largest error of a sample") == [[1, 2, 3], [0.8, 0.4, 0.6]]
 
 
 def test_errors_in_time_have_means_and_nine_samples_in_ten():
     errors = np.linspace(0.1, 0.5, 21)[:, None] * np.array([1.0, 3.0])
-    figure = charts.error_by_time([0.5, 1.5], {"w": errors}, {"last state": np.array([1, 2])}, 0.7)
+    figure = figures.error_by_time([0.5, 1.5], {"w": errors}, {"last state": np.array([1, 2])}, 0.7)
     (axes,) = figure.axes
     np.testing.assert_allclose(drawn(axes, "w"), [[0.5, 1.5], [0.3, 0.9]])
     assert drawn(axes, "last state") == [[0.5, 1.5], [1, 2]]
@@ -63,7 +63,7 @@ def test_errors_in_time_have_means_and_nine_samples_in_ten():
 
 
 def test_a_histogram_marks_mean_median_and_worst():
-    axes = charts.error_histogram(np.array([0.1, 0.2, 0.6])).axes[0]
+    axes = figures.error_histogram(np.array([0.1, 0.2, 0.6])).axes[0]
     marks = {line.get_label(): line.get_xdata()[0] for line in axes.lines[1:]}
     found = {str(label).split()[0]: value for label, value in marks.items()}
     assert found == {"mean": pytest.approx(0.3), "median": 0.2, "worst": 0.6}
@@ -73,9 +73,7 @@ def test_curves_have_values_spreads_and_bands_of_each_name():
     series = {"one": ([1, 2, 4], list(FIRST)), "two": ([1, 2, 4], list(SECOND))}
     bands = {"two": (0.5 * SECOND, 3 * SECOND)}
     spreads = [[0.1, 0.01, 0.2], [0, 0, 0]]
-    axes = study_charts.curves(
-        series, "x", bands=bands, spreads=spreads, trained=2, whole=True
-    ).axes[0]
+    axes = figures.curves(series, "x", bands=bands, spreads=spreads, trained=2, whole=True).axes[0]
     assert axes.xaxis.get_major_locator().tick_values(0, 1).tolist() == [0, 1]
     for name, (places, values) in series.items():
         assert drawn(axes, name) == [places, values]
@@ -87,22 +85,22 @@ def test_curves_have_values_spreads_and_bands_of_each_name():
 
 
 def test_noise_levels_stand_at_their_distances_where_their_labels_have_room():
-    assert study_charts.positions_of([0.1, 0.0, 0.05]) == ([0.1, 0.0, 0.05], "")
-    positions, words = study_charts.positions_of([0.0, 1e-4, 0.1])
+    assert figures.positions_of([0.1, 0.0, 0.05]) == ([0.1, 0.0, 0.05], "")
+    positions, words = figures.positions_of([0.0, 1e-4, 0.1])
     assert positions == [0, 1, 2]
     assert "not to scale" in words
 
 
 def test_bands_are_explained_in_the_legend():
     series, ends = {"one": ([1, 2], [0.1, 0.2])}, ([0.05, 0.1], [0.2, 0.3])
-    figure = study_charts.curves(series, "epoch", bands={"one": ends}, band="range of the seeds")
+    figure = figures.curves(series, "epoch", bands={"one": ends}, band="range of the seeds")
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == ["one", "range of the seeds"]
 
 
 def test_errors_stand_over_their_own_costs():
     costs = {"seconds": {"a": 3.0, "b": 5.0}, "parameters": {"a": 70.0, "b": 20.0}}
-    figure = study_charts.errors_against_costs(costs, {"a": 0.1, "b": 0.4}, baseline=0.7)
+    figure = figures.errors_against_costs(costs, {"a": 0.1, "b": 0.4}, baseline=0.7)
     for axes, (what, values) in zip(figure.axes, costs.items(), strict=True):
         assert axes.get_xlabel() == what
         assert drawn(axes, "1 a") == [[values["a"]], [0.1]]
@@ -111,7 +109,7 @@ def test_errors_stand_over_their_own_costs():
 
 
 def test_dots_have_values_and_spreads():
-    axes = study_charts.dots({"worse": 0.4, "better": 0.1}, [0.0, 0.05]).axes[0]
+    axes = figures.dots({"worse": 0.4, "better": 0.1}, [0.0, 0.05]).axes[0]
     found = {
         text.get_text(): line.get_xdata()[0]
         for text, line in zip(axes.texts, axes.lines, strict=False)
@@ -124,7 +122,7 @@ def test_dots_have_values_and_spreads():
 
 def test_a_heat_map_says_mean_and_spread_in_its_cells():
     means, spreads = np.array([[0.1, 0.25], [0.4, 0.03]]), np.array([[0.01, 0], [0, 0.002]])
-    axes = study_charts.heat_map(means, spreads, ["p", "q"], ["0", "1"], "level").axes[0]
+    axes = figures.heat_map(means, spreads, ["p", "q"], ["0", "1"], "level").axes[0]
     cells = {text.get_position(): text.get_text() for text in axes.texts}
     assert cells == {
         (0, 0): "0.100 ± 0.010", (1, 0): "0.250", (0, 1): "0.400", (1, 1): "0.0300 ± 0.0020",
@@ -133,14 +131,14 @@ def test_a_heat_map_says_mean_and_spread_in_its_cells():
 
 
 def test_shares_of_samples_rise_to_one_in_steps_at_their_errors():
-    axes = charts.distributions({"a": FIRST}).axes[0]
+    axes = figures.distributions({"a": FIRST}).axes[0]
     found = drawn(axes, "a")
     assert found[0] == [0.02, 0.3, 0.5]
     np.testing.assert_allclose(found[1], [1 / 3, 2 / 3, 1])
 
 
 def test_errors_sample_by_sample_stand_over_those_of_the_reference():
-    axes = charts.sample_by_sample(("a", FIRST), {"b": SECOND}).axes[0]
+    axes = figures.sample_by_sample(("a", FIRST), {"b": SECOND}).axes[0]
     assert drawn(axes, "b") == [FIRST.tolist(), SECOND.tolist()]
     ends = drawn(axes, "equal errors")
     assert ends[0] == ends[1]

@@ -9,12 +9,11 @@ from matplotlib.figure import Figure
 
 from operators.data import Channel
 from pdegen.domains import Box
-from pipelines.reports import samples, trajectories
-from pipelines.reports.fields import Look
+from pipelines.reports import pictures
+from pipelines.reports.fields import Functions, Look
 from pipelines.reports.figures import HALF, TIMES, WIDE
 from pipelines.reports.palette import DASHES, ERROR, INKS, INPUT, MODEL, QUIET, TRUTH
-from pipelines.reports.samples import Predicted
-from pipelines.reports.sheets import Functions
+from pipelines.reports.pictures import Predicted
 from tests.pipelines.test_charts import legend_of
 
 RNG = np.random.default_rng(3)
@@ -60,7 +59,7 @@ def test_components_on_a_line_have_their_own_rows_of_values_and_errors():
     a, u = functions("a", (6,)), functions("u", (6,), ("u_1", "u_2"))
     p = predicted(u)
     titles = {"first": 2, "second": 0}
-    figure = samples.drawn(a, [p], titles, noisy=True)
+    figure = pictures.drawn(a, [p], titles, noisy=True)
     assert labels(figure, 5) == [
         ["input a", ""], ["u_1", ""], ["p − u_1", ""], ["u_2", ""], ["p − u_2", ""],
     ]  # fmt: skip
@@ -77,14 +76,14 @@ def test_components_on_a_line_have_their_own_rows_of_values_and_errors():
             assert below.get_xlim() == (pytest.approx(1 / 12), pytest.approx(11 / 12))
     assert [axes.get_xlabel() for axes in figure.axes] == [""] * 8 + ["x", "x"]
     assert legend_of(figure) == ["input a with noise", "truth u", "prediction p", "error p − u"]
-    alone = samples.drawn(None, [p], titles)
+    alone = pictures.drawn(None, [p], titles)
     assert len(alone.axes) == 8
     assert legend_of(alone) == ["truth u", "prediction p", "error p − u"]
 
 
 def test_only_the_errors_of_a_line_have_scales_of_their_own():
     a, u = functions("a", (6,)), functions("u", (6,))
-    figure = samples.drawn(a, [predicted(u)], {"first": 2, "second": 0})
+    figure = pictures.drawn(a, [predicted(u)], {"first": 2, "second": 0})
     limits = [axes.get_ylim() for axes in figure.axes]
     assert limits[0] == limits[1]
     assert limits[2] == limits[3]
@@ -94,7 +93,7 @@ def test_only_the_errors_of_a_line_have_scales_of_their_own():
 def test_the_colour_of_a_trajectory_on_a_line_is_its_time():
     a, u = functions("a", (6,)), functions("u", (6,), times=AT)
     p = predicted(u)
-    figure = samples.drawn(a, [p], {"only": 1})
+    figure = pictures.drawn(a, [p], {"only": 1})
     scale = Normalize(0.5, 2.5)
     shown = [0, 1, 3, 4]  # four of five times
     given, above, below, bar = figure.axes
@@ -115,7 +114,7 @@ def test_the_colour_of_a_trajectory_on_a_line_is_its_time():
 
 def test_inputs_of_several_components_have_their_own_dashes():
     a, u = functions("a", (6,), ("a_1", "a_2")), functions("u", (6,))
-    figure = samples.drawn(a, [predicted(u)], {"only": 1})
+    figure = pictures.drawn(a, [predicted(u)], {"only": 1})
     same(curves(figure.axes[0]), [
         (INPUT, "-", a.values[1, :, 0]), (INPUT, "--", a.values[1, :, 1]),
     ])  # fmt: skip
@@ -125,7 +124,7 @@ def test_inputs_of_several_components_have_their_own_dashes():
 def test_operators_on_a_line_are_drawn_over_one_truth():
     u = functions("u", (6,), ("u_1", "u_2"))
     first, second = predicted(u, "FNO"), predicted(u, "GT")
-    figure = samples.drawn(None, [first, second], {"only": 2})
+    figure = pictures.drawn(None, [first, second], {"only": 2})
     above, below = figure.axes  # of one component
     p, q = first.values[2, :, 0], second.values[2, :, 0]
     t = u.values[2, :, 0]
@@ -153,7 +152,7 @@ def panels(figure: Figure) -> list[tuple[str, str, np.ndarray, tuple[float, floa
 def test_channels_in_the_plane_have_rows_of_truth_prediction_and_error():
     a, u = functions("a", (5, 4)), functions("u", (5, 4), ("u_1", "u_2"))
     p = predicted(u)
-    found = panels(samples.drawn(a, [p], {"best": 1}, noisy=True))
+    found = panels(pictures.drawn(a, [p], {"best": 1}, noisy=True))
     e = p.values - u.values
     titles = ["best, input a with noise", "truth u_1", "prediction p", "error p − u_1",
               "truth u_2", "prediction p", "error p − u_2"]  # fmt: skip
@@ -175,7 +174,7 @@ def test_channels_in_the_plane_have_rows_of_truth_prediction_and_error():
 def test_operators_in_the_plane_have_their_errors_below_their_predictions():
     a, u = functions("a", (5, 4)), functions("u", (5, 4))
     every = [predicted(u, "FNO"), predicted(u, "GT", ERRORS / 10)]
-    found = panels(samples.drawn(a, every, {"best": 1, "worst": 0}))
+    found = panels(pictures.drawn(a, every, {"best": 1, "worst": 0}))
     assert len(found) == 2 * (1 + 3 + 2)
     assert [one[0].split("\n")[-1] for one in found[:6]] == [
         "input a", "truth u", "FNO", "GT", "error 1.00e-1", "error 1.00e-2",
@@ -196,21 +195,21 @@ def test_operators_in_the_plane_have_their_errors_below_their_predictions():
 
 
 def test_one_time_of_a_trajectory_in_the_plane_is_drawn():
-    assert samples.channels_of(functions("u", (5, 4), times=AT)) == 1
-    assert samples.channels_of(functions("u", (5, 4), times=(1.0,))) == 4
-    assert samples.channels_of(functions("u", (5,), times=AT)) == 4
+    assert pictures.channels_of(functions("u", (5, 4), times=AT)) == 1
+    assert pictures.channels_of(functions("u", (5, 4), times=(1.0,))) == 4
+    assert pictures.channels_of(functions("u", (5,), times=AT)) == 4
 
 
 def test_ranks_leave_out_samples_without_an_error():
     errors = np.array([0.4, np.nan, 0.1, 0.3, 0.2])
-    assert samples.ranked(errors) == {"best": 2, "median": 4, "worst": 0}
-    assert samples.ranked(np.array([0.4, 0.1, 0.3])) == {"best": 1, "median": 2, "worst": 0}
+    assert pictures.ranked(errors) == {"best": 2, "median": 4, "worst": 0}
+    assert pictures.ranked(np.array([0.4, 0.1, 0.3])) == {"best": 1, "median": 2, "worst": 0}
 
 
 def test_the_mean_error_has_a_panel_for_each_component_over_its_times():
     truth = functions("u", (5, 4), ("u_1", "u_2"), AT[:3])
     error = RNG.normal(size=truth.values.shape)
-    figure = samples.mean_error(truth, error)
+    figure = pictures.mean_error(truth, error)
     found = panels(figure)
     for c, one in enumerate(found):
         mean = np.abs(error[..., c::2]).mean(axis=(0, -1))
@@ -218,7 +217,7 @@ def test_the_mean_error_has_a_panel_for_each_component_over_its_times():
         assert one[3] == (0, pytest.approx(mean.max()))
     assert [one[4] for one in found] == ["mean |p − u_1|", "mean |p − u_2|"]
     assert figure.get_size_inches()[0] == WIDE
-    alone = samples.mean_error(functions("u", (5, 4)), error[..., :1])
+    alone = pictures.mean_error(functions("u", (5, 4)), error[..., :1])
     assert alone.get_size_inches()[0] == HALF
     assert alone.axes[0].images[0].get_cmap().name == "magma_r"
 
@@ -226,7 +225,7 @@ def test_the_mean_error_has_a_panel_for_each_component_over_its_times():
 def test_operators_of_a_benchmark_on_a_line_have_a_panel_of_their_error():
     truth = functions("u", (6,), times=AT)
     p, q = (RNG.normal(size=(6, 5)) for _ in range(2))
-    figure = samples.predictions_on_a_line(truth, {"FNO": p, "GT": q})
+    figure = pictures.predictions_on_a_line(truth, {"FNO": p, "GT": q})
     first, *others = figure.axes
     u = truth.values[0, :, 4]  # the last time
     same(curves(first), [(TRUTH, "-", u)])
@@ -243,7 +242,7 @@ def test_operators_of_a_benchmark_on_a_line_have_a_panel_of_their_error():
 def test_operators_of_a_benchmark_in_the_plane_have_one_scale_of_errors():
     truth = functions("u", (5, 4), count=2)
     named = {name: RNG.normal(size=(5, 4, 1)) * 3**k for k, name in enumerate("pqr")}
-    found = panels(samples.predictions_in_panels(truth, named))
+    found = panels(pictures.predictions_in_panels(truth, named))
     u = truth.values[0]
     largest = [np.abs(of - u).max() for of in named.values()]
     np.testing.assert_array_equal(found[0][2], u[..., 0])
@@ -261,7 +260,7 @@ def test_operators_of_a_benchmark_in_the_plane_have_one_scale_of_errors():
 def test_frames_have_their_times_and_one_bar():
     truth = functions("u", (5, 4), ("u_1", "u_2"), (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5))
     values = RNG.normal(size=truth.values.shape)
-    found = panels(trajectories.frames(truth, values, 2))
+    found = panels(pictures.frames(truth, values, 2))
     shown = [0, 2, 3, 4, 6]  # five of seven times
     for row, of in enumerate((truth.values, values, values - truth.values)):
         for column, time in enumerate(shown):
@@ -277,7 +276,7 @@ def test_frames_have_their_times_and_one_bar():
 def test_an_animation_in_the_plane_has_a_row_for_each_component_and_scales_of_all_times():
     truth = functions("u", (5, 4), ("u_1", "u_2"), (0.5, 1.5))
     values = RNG.normal(size=truth.values.shape)
-    figure = trajectories._panels_at(truth, values, 2, 1.5)
+    figure = pictures._panels_at(truth, values, 2, 1.5)
     found = panels(figure)
     assert [one[0] for one in found] == ["truth u", "prediction p", "difference p − u", "", "", ""]
     assert [found[0][1], found[3][1]] == ["u_1", "u_2"]
@@ -294,7 +293,7 @@ def test_an_animation_in_the_plane_has_a_row_for_each_component_and_scales_of_al
 def test_an_animation_on_a_line_has_limits_of_all_times():
     truth = functions("u", (6,), ("u_1", "u_2"), (0.5, 1.5))
     values = RNG.normal(size=truth.values.shape)
-    figure = trajectories._curves_at(truth, values, 1, 0.5)
+    figure = pictures._curves_at(truth, values, 1, 0.5)
     for c, axes in enumerate(figure.axes):
         u, p = (of[1, :, c::2] for of in (truth.values, values))
         same(curves(axes), [(TRUTH, "-", u[:, 0]), (MODEL, "--", p[:, 0])])
@@ -316,7 +315,7 @@ def test_a_power_spectrum_is_that_of_one_time_and_all_components():
     parts = [("u_1", 0.5), ("u_2", 0.5), ("u_1", 1.5), ("u_2", 1.5)]
     channels = tuple(Channel("u", *part) for part in parts)
     truth = Functions(Look("u"), values, channels, Box.periodic(n, n))
-    figure = trajectories.spectrum(truth, 3 * values, 1.5)
+    figure = pictures.spectrum(truth, 3 * values, 1.5)
     (axes,) = figure.axes
     u, p, e = (np.asarray(line.get_ydata(), float) for line in axes.lines)
     np.testing.assert_allclose(u, [32, 0, 18], atol=1e-9)
@@ -334,5 +333,5 @@ def test_a_power_spectrum_is_that_of_one_time_and_all_components():
 def test_power_is_a_mean_over_the_samples():
     x = 2 * np.pi * np.arange(16) / 16
     waves = np.stack([a * np.cos(2 * x)[:, None] * np.ones(16) for a in (1.0, 3.0)])[..., None]
-    np.testing.assert_allclose(trajectories.shells(waves, (1.0, 1.0))[1][:3], [0, 2.5, 0],
+    np.testing.assert_allclose(pictures.shells(waves, (1.0, 1.0))[1][:3], [0, 2.5, 0],
                                atol=1e-12)  # fmt: skip

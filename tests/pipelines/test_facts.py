@@ -10,13 +10,13 @@ import pytest
 from operators.data import AtTime, Block, Rollout
 from pdegen.domains import Box
 from pipelines.config.experiment import InputNoise
-from pipelines.reports import facts, scores, wording
+from pipelines.reports import document, report
 from pipelines.runs.score import Score
 
 
 def test_the_task_on_a_trajectory_is_told_with_all_its_settings():
     def said(task):
-        return facts._in_time(task, "a", "w")
+        return report._in_time(task, "a", "w")
 
     assert said(Rollout(history=3)) == (
         "the last 3 frames of w → the next one, rolled out from the first ones; trained 1 step of "
@@ -33,7 +33,7 @@ def test_the_task_on_a_trajectory_is_told_with_all_its_settings():
 
 
 def test_variables_whose_symbol_is_another_are_named():
-    assert facts._called({"height": "h", "u": "u", "speed": "v"}) == (
+    assert report._called({"height": "h", "u": "u", "speed": "v"}) == (
         "; h is the variable height of the store; v is the variable speed of the store"
     )
 
@@ -58,10 +58,10 @@ def test_noise_is_told_with_what_it_is_on(noise, rows):
         experiment = SimpleNamespace(noise=of, variables=(("a", "b"), "u"))
         return SimpleNamespace(experiment=experiment)
 
-    assert facts._noise(run(InputNoise(**noise))) == rows
-    assert facts._noise(run(None)) == []
+    assert report._noise(run(InputNoise(**noise))) == rows
+    assert report._noise(run(None)) == []
     if noise.get("on") == "targets":
-        both = facts._noise(run(InputNoise(**{**noise, "on": "both"})))
+        both = report._noise(run(InputNoise(**{**noise, "on": "both"})))
         assert [name for name, _ in both] == ["Noise on a, b", "Noise on u"]
         assert both[1] == rows[0]
 
@@ -76,14 +76,14 @@ def test_the_quality_of_data_leaves_out_skipped_samples():
                 for name, (role, words) in roles.items()},
         metadata=SimpleNamespace(label_error=label),
     )  # fmt: skip
-    assert facts.quality(store) == [
+    assert report.quality(store) == [
         ("Label error", "median 3.00e-1, worst 7.00e-1 (the solver's own estimate)"),
         ("Quality of the data", "median 3.50, largest 5.00 (lost mass)"),
         ("Label error", "relative L², median 3.00e-2, worst 9.00e-2 of 3 samples, against a finer "
          "solve"),
     ]  # fmt: skip
     store.metadata.label_error = None
-    assert len(facts.quality(store)) == 2
+    assert len(report.quality(store)) == 2
 
 
 def a_run(samples=None, stream=None, epoch_samples=None, batch=8, epochs=3) -> SimpleNamespace:
@@ -100,76 +100,76 @@ def a_stream(sampling="random", **overrides) -> SimpleNamespace:
 
 
 def test_samples_of_a_stream_are_counted_in_whole_batches():
-    assert facts.distinct(a_run()) == 30
-    assert facts.distinct(a_run(samples=12)) == 12
-    assert facts.distinct(a_run(stream=a_stream())) == 3 * 24
-    assert facts.distinct(a_run(stream=a_stream(), epoch_samples=20, batch=6)) == 3 * 18
+    assert report.distinct(a_run()) == 30
+    assert report.distinct(a_run(samples=12)) == 12
+    assert report.distinct(a_run(stream=a_stream())) == 3 * 24
+    assert report.distinct(a_run(stream=a_stream(), epoch_samples=20, batch=6)) == 3 * 18
 
 
 def test_a_stream_is_told_with_its_recipe_and_how_it_is_drawn():
-    assert facts._stream(a_run()) == []
-    assert facts._stream(a_run(stream=a_stream())) == [
+    assert report._stream(a_run()) == []
+    assert report._stream(a_run(stream=a_stream())) == [
         ("Training samples", "of burgers, 72 solved during training, each used once")
     ]
-    assert facts._stream(a_run(stream=a_stream("tail", seed=5), epochs=200)) == [
+    assert report._stream(a_run(stream=a_stream("tail", seed=5), epochs=200)) == [
         ("Training samples", "of burgers (seed 5), 4,800 solved during training, each used once, "
          "drawn for their errors against cheap solutions (resolution 64)")
     ]  # fmt: skip
-    assert facts._trained_on(a_run(samples=12)) == "the first 12 of 30 samples, "
-    assert facts._trained_on(a_run(stream=a_stream())) == "samples "
+    assert report._trained_on(a_run(samples=12)) == "the first 12 of 30 samples, "
+    assert report._trained_on(a_run(stream=a_stream())) == "samples "
 
 
 # words
 
 
 def test_durations_have_two_units_at_most():
-    assert [wording.duration(s) for s in (0.01234, 59.94, 60, 3599.4, 3600, 9000)] == [
+    assert [document.duration(s) for s in (0.01234, 59.94, 60, 3599.4, 3600, 9000)] == [
         "0.0123 s", "59.9 s", "1 min 0 s", "59 min 59 s", "1 h 0 min", "2 h 30 min",
     ]  # fmt: skip
 
 
 def test_a_deviation_has_the_exponent_and_the_decimals_of_its_mean():
-    assert wording.plus_minus("2.00e-3", 0.00042) == "2.00e-3 ± 0.42e-3"
-    assert wording.plus_minus("123", 0.4) == "123 ± 0.4"
-    assert wording.plus_minus("0.500", 0.0) == "0.500 ± 0.000"
-    assert wording.plus_minus("1.20e1", 3.0) == "1.20e1 ± 0.30e1"
+    assert document.plus_minus("2.00e-3", 0.00042) == "2.00e-3 ± 0.42e-3"
+    assert document.plus_minus("123", 0.4) == "123 ± 0.4"
+    assert document.plus_minus("0.500", 0.0) == "0.500 ± 0.000"
+    assert document.plus_minus("1.20e1", 3.0) == "1.20e1 ± 0.30e1"
 
 
 def test_numbers_keep_all_their_digits_for_files():
-    for write in (wording.scientific, wording.significant):
+    for write in (document.scientific, document.significant):
         assert write(0.123456789).full == "0.123456789"
-    assert [wording.scientific(x) for x in (1234.0, 1e-12, 3.14)] == ["1.23e3", "1.00e-12", "3.14"]
-    assert [wording.significant(x) for x in (float("inf"), 1234.5, 1e-9)] == [
+    assert [document.scientific(x) for x in (1234.0, 1e-12, 3.14)] == ["1.23e3", "1.00e-12", "3.14"]
+    assert [document.significant(x) for x in (float("inf"), 1234.5, 1e-9)] == [
         "inf", "1.23e3", "1.00e-9",
     ]  # fmt: skip
 
 
 def test_settings_are_told_in_words():
-    assert wording.in_words(True) == "yes"
-    assert wording.in_words(False) == "no"
-    assert wording.in_words([1.5, 2.0, 3.0, 4.0]) == "1.5 2 3 4"
-    assert wording.in_words([1, 2, 3, 4, 7]) == "1 … 7 (5 values)"
-    assert wording.in_words({"law": "normal", "name": "n", "mean": 0.1234567}) == (
+    assert document.in_words(True) == "yes"
+    assert document.in_words(False) == "no"
+    assert document.in_words([1.5, 2.0, 3.0, 4.0]) == "1.5 2 3 4"
+    assert document.in_words([1, 2, 3, 4, 7]) == "1 … 7 (5 values)"
+    assert document.in_words({"law": "normal", "name": "n", "mean": 0.1234567}) == (
         "normal n (mean 0.123457)"
     )
-    assert wording.in_words({"method": "direct"}) == "direct"
-    assert wording.settings({"a_b": None, "c": "d"}) == "a b None, c d"
-    assert wording.how_read("streamed, 3 workers") == "read ahead from disk, 3 workers"
-    assert wording.how_read("other") == "other"
-    assert wording.points(9, Box.nodal(17, 33)) == "9 x 17"
+    assert document.in_words({"method": "direct"}) == "direct"
+    assert document.settings({"a_b": None, "c": "d"}) == "a b None, c d"
+    assert document.how_read("streamed, 3 workers") == "read ahead from disk, 3 workers"
+    assert document.how_read("other") == "other"
+    assert document.points(9, Box.nodal(17, 33)) == "9 x 17"
 
 
 # scores
 
 
 def test_the_axis_of_grids_says_along_which_axis_points_are_counted():
-    assert scores._axis(Box.cell(16)) == "points"
-    assert scores._axis(Box.cell(16, 16)) == "points along each axis"
-    assert scores._axis(Box.cell(16, 8)) == "points along the first axis"
+    assert report._axis(Box.cell(16)) == "points"
+    assert report._axis(Box.cell(16, 16)) == "points along each axis"
+    assert report._axis(Box.cell(16, 8)) == "points along the first axis"
 
 
 def test_the_sentence_about_grids_names_only_those_without_training():
-    assert scores.grids([16, 64], {16, 32, 128}) == (
+    assert report.grids([16, 64], {16, 32, 128}) == (
         "Trained on n = 16 or 64 points only. On n = 32, 128 points the same weights are evaluated "
         "without further training (zero-shot)."
     )
@@ -189,13 +189,13 @@ def test_tables_of_scores_have_trivial_predictions_of_their_grid_alone():
     pairs = SimpleNamespace(target_channels=())
     run = SimpleNamespace(main=main, checkpoint="best", pairs=pairs,
                           trivial={"mean": mean, "identity": a_score((1.0, 2.0), 32)})  # fmt: skip
-    assert scores._on_one_grid(run) == {"model (best)": main, "mean": mean}
-    (table,) = scores._further(run)
+    assert report._on_one_grid(run) == {"model (best)": main, "mean": mean}
+    (table,) = report._further(run)
     assert table.header == ("measure", "model (best)", "mean")
     assert [row[1:] for row in table.rows] == [
         ("3.00e-1", "6.00e-1"), ("2.00e-1", "7.00e-1"), ("4.00e-1", ""), ("4.00e-1", ""),
     ]  # fmt: skip
-    channels, times = scores._by_part(run)
+    channels, times = report._by_part(run)
     assert (channels.name, channels.header[0]) == ("by channel", "channel")
     assert channels.rows == [("u", "1.50e-1", "8.00e-1"), ("v", "2.50e-1", "9.50e-1")]
     assert (times.name, times.rows) == ("by time", [("t = 1", "5.00e-1", "6.00e-1")])

@@ -12,10 +12,11 @@ from matplotlib.figure import Figure
 
 from operators.data import Channel
 from pdegen.domains import Box, CellGrid, Cloud, Curvilinear, Domain, PeriodicGrid
-from pipelines.reports import fields, samples, sheets
-from pipelines.reports.fields import Look
-from pipelines.reports.samples import Predicted
-from pipelines.reports.sheets import Functions
+from pipelines.reports import fields
+from pipelines.reports import fields as sheets
+from pipelines.reports import pictures as samples
+from pipelines.reports.fields import Functions, Look
+from pipelines.reports.pictures import Predicted
 from pipelines.runs.score import channel_parts
 
 TIMES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)

@@ -9,13 +9,11 @@ from matplotlib.figure import Figure
 
 from operators.data import Channel
 from pdegen.domains import Box
-from pipelines.reports import charts, samples
-from pipelines.reports.fields import Look, bar, show
+from pipelines.reports import figures, pictures
+from pipelines.reports.document import scientific
+from pipelines.reports.fields import Functions, Look, bar, sheet, show
 from pipelines.reports.figures import HALF, WIDE, legend, logarithmic, styled
-from pipelines.reports.pictures import _styles
-from pipelines.reports.samples import Predicted
-from pipelines.reports.sheets import Functions, sheet
-from pipelines.reports.wording import scientific
+from pipelines.reports.pictures import Predicted, _styles
 
 
 @styled
@@ -37,7 +35,7 @@ def rollout(count: int = 3, times: int = 5) -> Functions:
 
 def test_figures_have_the_widths_of_one_and_two_columns():
     assert (HALF, WIDE) == (3.3, 6.8)
-    assert charts.error_histogram(np.array([0.1, 0.2])).get_size_inches()[0] == HALF
+    assert figures.error_histogram(np.array([0.1, 0.2])).get_size_inches()[0] == HALF
 
 
 @pytest.mark.parametrize("labels", [["u"], ["a long name of a curve"] * 4, ["x" * 30] * 7])
@@ -54,7 +52,7 @@ def test_legends_fit_into_their_figures(labels):
 
 @pytest.mark.parametrize("ends", [(1e-3, 0.9), (2e-2, 0.9), (1e-9, 1.0), (0.1, 0.2), (3.0, 600.0)])
 def test_labels_of_logarithmic_axes_do_not_collide(ends):
-    figure = charts.error_histogram(np.geomspace(*ends, 30))
+    figure = figures.error_histogram(np.geomspace(*ends, 30))
     axis = figure.axes[0].xaxis
     renderer = drawn(figure)
     low, high = figure.axes[0].get_xlim()
@@ -83,7 +81,7 @@ def test_rollouts_have_at_most_four_rows_with_whole_names():
     truth = rollout()
     errors = np.array([0.1, 0.2, 0.3])
     predicted = Predicted("", truth, truth.values + errors[:, None, None, None], errors)
-    figure = samples.predictions(truth, predicted, range(10_000, 10_003))
+    figure = pictures.predictions(truth, predicted, range(10_000, 10_003))
     images = [axes for axes in figure.axes if axes.images]
     assert len(images) == 3 * 4
     renderer = drawn(figure)

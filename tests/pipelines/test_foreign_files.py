@@ -24,11 +24,10 @@ from pdegen.plugins import load_plugin
 from pdegen.recipe import load_recipe
 from pipelines.config.benchmark import Benchmark, Profile
 from pipelines.config.experiment import load_experiment
-from pipelines.reports.benchmark_report import write_benchmark_report
+from pipelines.reports.benchmark_report import write_benchmark_report, write_profile_report
 from pipelines.reports.comparison_report import write_comparison
 from pipelines.reports.noise_report import write_noise_report
 from pipelines.reports.report import write_report
-from pipelines.reports.studies import write_profile_report
 from pipelines.runs.comparison import COMPARISON, read_comparison
 from pipelines.runs.evaluation import evaluate, evaluate_run, predict
 from pipelines.runs.finished import read_finished

@@ -17,7 +17,8 @@ from pdegen.markdown import escaped
 from pdegen.recipe import load_recipe
 from pipelines.config.declared import LossTable
 from pipelines.reports.document import Formula
-from pipelines.reports.formulas import equation, learned, loss
+from pipelines.reports.report import equation, loss
+from pipelines.reports.report import learned_formulas as learned
 
 RECIPES = sorted(path.stem for path in Path("datasets").glob("*.toml"))
 

@@ -25,8 +25,7 @@ from pdegen.store.reading import Store
 from pipelines.config.benchmark import Benchmark
 from pipelines.config.experiment import Experiment, load_experiment
 from pipelines.reports.benchmark_report import write_benchmark_report
-from pipelines.reports.facts import facts
-from pipelines.reports.report import write_report
+from pipelines.reports.report import facts, write_report
 from pipelines.runs.data import Source
 from pipelines.runs.evaluation import evaluate, evaluate_run
 from pipelines.runs.finished import read_finished

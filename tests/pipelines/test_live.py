@@ -13,15 +13,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pipelines.reports.document import Picture
-from pipelines.reports.live import (
+from pipelines.reports.document import Picture, scientific
+from pipelines.reports.pictures import (
     BYTES,
     MOST,
     Slide,
     by_error,
     with_slides,
 )
-from pipelines.reports.wording import scientific
 
 
 def page(run: Path) -> str:

@@ -1,6 +1,6 @@
 """A method has one colour in all reports, and methods of one chart have different ones."""
 
-from pipelines.reports.method_styles import style_of, styles
+from pipelines.reports.figures import style_of, styles
 from pipelines.studies.inversions import CONSTANT, Cell
 
 

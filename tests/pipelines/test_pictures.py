@@ -15,12 +15,12 @@ from pdegen.domains import Box
 from pdegen.generation.derived import add_noise, at_levels
 from pdegen.schema import SchemaError
 from pdegen.store.reading import StoreError, open_sealed
-from pipelines.reports import charts, fields, figures, pictures, samples
-from pipelines.reports.fields import Look
-from pipelines.reports.pictures import plot_store
-from pipelines.reports.samples import Predicted
-from pipelines.reports.sheets import Functions
-from pipelines.reports.study_charts import error_by_samples
+from pipelines.reports import fields, figures, pictures
+from pipelines.reports import figures as charts
+from pipelines.reports import pictures as samples
+from pipelines.reports.fields import Functions, Look
+from pipelines.reports.figures import error_by_samples
+from pipelines.reports.pictures import Predicted, plot_store
 
 
 def texts(svg: str) -> str:

@@ -16,10 +16,10 @@ from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
 from pdegen.store.reading import open_sealed
 from pipelines.config.experiment import Experiment, load_experiment
-from pipelines.reports import bodies, facts
+from pipelines.reports import fields, report
+from pipelines.reports.fields import Above
 from pipelines.reports.pictures import functions, plot_store
 from pipelines.reports.report import write_report
-from pipelines.reports.sheets import Above
 from pipelines.runs.evaluation import compute_score, evaluate_run
 from pipelines.runs.score import Score, measures_of
 from pipelines.runs.training import train
@@ -155,7 +155,7 @@ def test_blocks_are_drawn_where_truth_and_prediction_move_them(store):
     die, u = (functions(open_sealed(store), name, [0, 5]) for name in ("a", "u"))
     truth = replace(u, above=Above.of(die))
     predicted = 1.5 * u.values
-    cell = bodies.deformed(truth, predicted, {"worst": 1}).axes[2]
+    cell = fields.deformed(truth, predicted, {"worst": 1}).axes[2]
     above, block = (patch.get_xy()[:-1] for patch in cell.patches)
     assert truth.above is not None
     np.testing.assert_allclose(above, truth.above.at(1, 0.2))
@@ -184,6 +184,6 @@ def test_a_report_says_what_the_solver_says_of_samples_that_are_there(tmp_path):
     strict = recipe.with_overrides({"imbalance": limit})
     store = generate(strict, str(tmp_path / "s"), workers=1, skip_failed=True)
     assert len(store.skipped) == 1
-    rows = [text for _, text in facts.quality(store)]
+    rows = [text for _, text in report.quality(store)]
     assert any("largest" in text and "mean displacement of the bottom" in text for text in rows)
     assert not any("nan" in text for text in rows)

@@ -11,11 +11,10 @@ from PIL import Image
 
 from operators.data import Channel
 from pdegen.domains import Box
-from pipelines.reports import predictions
+from pipelines.reports import report
 from pipelines.reports.document import Picture
-from pipelines.reports.fields import Look
-from pipelines.reports.live import Slide, by_error, sample_slides, with_slides
-from pipelines.reports.sheets import Functions
+from pipelines.reports.fields import Functions, Look
+from pipelines.reports.pictures import Slide, by_error, sample_slides, with_slides
 from tests.pipelines.test_drawn_samples import functions, panels
 
 RNG = np.random.default_rng(5)
@@ -26,7 +25,7 @@ def pictures(monkeypatch):
     """Pictures as they are made: figure, name, caption and whether it takes half the width."""
     made = []
     monkeypatch.setattr(
-        predictions, "picture",
+        report, "picture",
         lambda figure, name, caption, half=False: made.append((figure, name, caption, half)),
     )  # fmt: skip
     return made
@@ -45,7 +44,7 @@ def two_phases(target: bool = False, phases=(3.0, 12.0)) -> SimpleNamespace:
 def test_the_mean_error_is_told_next_to_interfaces_and_elsewhere(pictures, target):
     truth = functions("u", (4, 5), count=2)
     error = RNG.normal(size=truth.values.shape)
-    predictions._where(two_phases(target), truth, error)
+    report._where(two_phases(target), truth, error)
     ((figure, name, caption, half),) = pictures
     size = np.abs(error[..., 0])
     near = np.zeros((2, 4, 5), dtype=bool)
@@ -62,19 +61,19 @@ def test_the_mean_error_is_told_next_to_interfaces_and_elsewhere(pictures, targe
 def test_without_interfaces_the_mean_error_is_told_without_them(pictures):
     run = two_phases()
     truth = functions("u", (4, 5), ("u_1", "u_2"), (0.5, 1.5), count=2)
-    predictions._where(SimpleNamespace(phases=None), truth, truth.values)
+    report._where(SimpleNamespace(phases=None), truth, truth.values)
     assert pictures[0][2:] == (
         "Mean |p − u| at each point over the 2 test samples and times.", False,
     )  # fmt: skip
     size = np.ones((2, 4, 5))
     run.pairs.a = torch.full((2, 4, 5, 1), 3.0)
-    assert predictions._at_the_interface(run, size) == ""
-    assert predictions._at_the_interface(two_phases(), size[:, :, :4]) == ""
+    assert report._at_the_interface(run, size) == ""
+    assert report._at_the_interface(two_phases(), size[:, :, :4]) == ""
 
 
 def test_the_caption_of_predictions_explains_the_panels():
     line, plane = functions("w", (6,)), functions("w", (5, 4))
-    said = predictions._explained
+    said = report._explained
     assert said(line, False, False) == (
         "The input. Prediction p over the truth w, and the error p − w with its own scale for each "
         "sample."
@@ -105,7 +104,7 @@ def test_errors_at_each_time_are_those_of_its_channels():
     )
     errors = np.arange(10.0).reshape(2, 5)
     run = SimpleNamespace(prediction=None, errors=lambda p, count: errors[:, :count])
-    found = predictions._by_time(run, truth)
+    found = report._by_time(run, truth)
     assert {name: of.tolist() for name, of in found.items()} == {
         "u_1": [[0, 2], [5, 7]], "u_2": [[1, 3], [6, 8]],
     }  # fmt: skip
@@ -120,7 +119,7 @@ def test_a_spectrum_says_which_modes_the_decoder_keeps(pictures, modes, words):
         experiment=SimpleNamespace(model=SimpleNamespace(modes=modes)),
         pairs=SimpleNamespace(u=torch.tensor(x)), prediction=torch.tensor(3 * x),
     )  # fmt: skip
-    predictions._spectrum(run)
+    report._spectrum(run)
     ((figure, name, caption, half),) = pictures
     assert (name, half) == ("error-spectrum", True)
     assert caption == (
@@ -159,7 +158,7 @@ def test_slides_have_their_size_labels_and_the_first_that_is_shown():
 def test_fewer_slides_start_at_the_same_one_and_move_more_slowly(monkeypatch):
     noise = np.random.default_rng(0).integers(0, 255, (6, 40, 40, 3), "uint8")
     slides = [Slide(Image.fromarray(of), f"{k}", f"{k}") for k, of in enumerate(noise)]
-    monkeypatch.setattr("pipelines.reports.live.BYTES", 3 * 40 * 40 * 3 + 2000)
+    monkeypatch.setattr("pipelines.reports.pictures.BYTES", 3 * 40 * 40 * 3 + 2000)
     made = with_slides(Picture("p", "c", "<svg/>"), slides, "time", 4, 100).live
     assert made.count("<img ") == 3
     assert 'data-start="3" data-moving="200"' in made
@@ -172,10 +171,10 @@ def test_samples_slide_in_the_order_of_their_errors_with_their_ranks():
 
     def draw(i: int):
         drawn.append(i)
-        return predictions.samples.drawn(None, [one], {"": i})
+        return report.samples.drawn(None, [one], {"": i})
 
     truth = functions("u", (6,), count=5)
-    one = predictions.samples.Predicted("", truth, 2 * truth.values, errors)
+    one = report.samples.Predicted("", truth, 2 * truth.values, errors)
     slides, middle = sample_slides(errors, [10, 11, 12, 13, 14], draw, "panels")
     assert drawn == [2, 4, 0, 3]
     assert middle == 1

@@ -6,7 +6,7 @@ import csv
 from types import SimpleNamespace
 
 from pipelines.config.benchmark import Profile
-from pipelines.reports.studies import reproduction, write_profile_report
+from pipelines.reports.benchmark_report import reproduction, write_profile_report
 from pipelines.studies.runner import Row
 
 PLACE = {"device": "cpu (any)", "threads": 3}

@@ -20,15 +20,14 @@ from pdegen.domains import Box
 from pdegen.store.reading import open_sealed
 from pipelines.config.benchmark import Benchmark
 from pipelines.config.experiment import load_experiment
-from pipelines.reports import figures, noise_pictures, study_charts
+from pipelines.reports import figures, noise_pictures
+from pipelines.reports import figures as study_charts
 from pipelines.reports.benchmark_report import _DatasetReport, write_benchmark_report
 from pipelines.reports.comparison_report import write_comparison
-from pipelines.reports.facts import facts
-from pipelines.reports.fields import Look
-from pipelines.reports.noise_setting import learned
-from pipelines.reports.report import write_report
-from pipelines.reports.sheets import Functions, sheet, wrapped
-from pipelines.reports.wording import plus_minus, significant
+from pipelines.reports.document import plus_minus, significant
+from pipelines.reports.fields import Functions, Look, sheet, wrapped
+from pipelines.reports.noise_report import learned
+from pipelines.reports.report import facts, write_report
 from pipelines.runs.comparison import read_comparison
 from pipelines.runs.finished import read_finished
 from pipelines.studies.benchmark import BenchmarkRun

@@ -19,10 +19,10 @@ from pdegen.schema import parse_overrides
 from pdegen.software import processor
 from pdegen.store.reading import Store, open_sealed
 from pipelines.config.experiment import load_experiment
-from pipelines.reports import formulas, scores
-from pipelines.reports.facts import distinct, facts, symmetries_row
-from pipelines.reports.report import write_report
-from pipelines.reports.wording import scientific
+from pipelines.reports import report
+from pipelines.reports import report as scores
+from pipelines.reports.document import scientific
+from pipelines.reports.report import distinct, facts, symmetries_row, write_report
 from pipelines.runs.finished import ReportError, read_finished
 from pipelines.runs.reproduction import reproduction
 from tests.pipelines.page import Page, stands_alone
@@ -94,7 +94,7 @@ def test_further_measures_of_trivial_predictions_are_beside_the_model_on_their_g
     run = read_finished(*darcy, CPU)
     coarse = [score for score in run.scores.results if score.resolution == 7]
     elsewhere = replace(run, scores=run.scores.model_copy(update={"results": coarse}))
-    sections = [scores.section(each) for each in (run, elsewhere)]
+    sections = [scores.section_scores(each) for each in (run, elsewhere)]
     beside, alone = (
         next(table for table in section.tables if table.name == "other measures")
         for section in sections
@@ -150,7 +150,7 @@ def test_a_report_is_the_same_whether_data_or_task_names_the_variables(inverse):
     run = read_finished(*inverse, CPU)
     by_task = {"data.input": "a", "data.target": "u", "task.inputs": ["u"], "task.targets": ["a"]}
     other = replace(run, experiment=run.experiment.with_overrides(by_task))
-    for part in (facts, formulas.of_run, scores.section):
+    for part in (facts, report.of_run, scores.section_scores):
         assert part(other) == part(run)
     assert other.phases == run.phases == (3, 12)
 

@@ -11,11 +11,12 @@ from matplotlib.figure import Figure
 
 from operators.data import Channel
 from pdegen.domains import Box, CellGrid, Cloud
-from pipelines.reports import bodies, fields, sheets
-from pipelines.reports.fields import Look
+from pipelines.reports import fields
+from pipelines.reports import fields as bodies
+from pipelines.reports import fields as sheets
+from pipelines.reports.fields import Above, Curves, Functions, Look
 from pipelines.reports.figures import WIDE
 from pipelines.reports.palette import MODEL, TRUTH
-from pipelines.reports.sheets import Above, Curves, Functions
 from tests.pipelines.test_drawn_samples import functions
 
 RNG = np.random.default_rng(11)

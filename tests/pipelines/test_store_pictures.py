@@ -13,10 +13,9 @@ from matplotlib.figure import Figure
 from pdegen.domains import Box, Cloud
 from pdegen.store.reading import open_sealed
 from pipelines.reports import pictures
-from pipelines.reports.fields import Look
+from pipelines.reports.fields import Above, Look
 from pipelines.reports.figures import TIMES
 from pipelines.reports.palette import INPUT, MODEL
-from pipelines.reports.sheets import Above
 from tests.pipelines.shapes import a_store
 from tests.pipelines.test_charts import legend_of
 from tests.pipelines.test_drawn_samples import functions, panels

@@ -11,9 +11,8 @@ import pytest
 from operators.data import Channel
 from pdegen.domains import Box, PeriodicGrid
 from pipelines.reports.document import Picture
-from pipelines.reports.fields import Look
-from pipelines.reports.sheets import Functions
-from pipelines.reports.trajectories import frames, playing, shells, spectrum
+from pipelines.reports.fields import Functions, Look
+from pipelines.reports.pictures import frames, playing, shells, spectrum
 
 
 def trajectory(n: int, times: int, components: tuple[str, ...] = ("",)) -> Functions:
@@ -46,7 +45,7 @@ def test_frames_have_x_to_the_right_and_y_upwards():
 
 
 def test_what_plays_is_bounded_and_keeps_its_pace(monkeypatch):
-    monkeypatch.setattr("pipelines.reports.live.BYTES", 100_000)
+    monkeypatch.setattr("pipelines.reports.pictures.BYTES", 100_000)
     noise = trajectory(100, 8)
     live = playing(Picture("frames", "noise", "<svg/>"), noise, noise.values, 0).live
     assert len(live) < 1.4 * 100_000  # base64 has four letters for three bytes

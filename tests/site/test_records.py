@@ -8,7 +8,7 @@ import pytest
 from pdegen.recipe import recipe_names
 from pipelines.config.benchmark import load_benchmark
 from pipelines.config.shipped import records
-from pipelines.reports.benchmark_facts import _record
+from pipelines.reports.benchmark_report import _record
 from tests.site.test_blocks import pages
 
 STATED = re.compile(r"(\d\.\d+e-\d)\s+\((La\s?MO|LRSA)([^)]*)\)")

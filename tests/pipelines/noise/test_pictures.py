@@ -8,11 +8,10 @@ from matplotlib.colors import Normalize
 
 from operators.data import Channel
 from pdegen.domains import Box
-from pipelines.reports import noise_pictures as pictures
-from pipelines.reports.fields import Look
+from pipelines.reports import noise_pictures
+from pipelines.reports.fields import Functions, Look
 from pipelines.reports.noise_pictures import Answer, Image
 from pipelines.reports.palette import INPUT, TRUTH
-from pipelines.reports.sheets import Functions
 from pipelines.studies.inversions import Cell
 from tests.pipelines.test_charts import legend_of
 
@@ -30,7 +29,9 @@ def test_images_have_one_scale_of_data_and_one_of_targets(count):
     images = [Image("data u", data, data.values[0, ..., 0])]
     images += [Image(f"{k}", truth, RNG.normal(size=(4, 4))) for k in range(count - 1)]
     scales = Normalize(-1, 5), Normalize(3, 12)
-    figure = pictures._image_sheet(images, *scales, ("data u", "a: truth and reconstructions"))
+    figure = noise_pictures._image_sheet(
+        images, *scales, ("data u", "a: truth and reconstructions")
+    )
     drawn = [axes for axes in figure.axes if axes.images]
     assert len(drawn) == count
     for axes, image in zip(drawn, images, strict=True):
@@ -49,14 +50,16 @@ def test_images_have_one_scale_of_data_and_one_of_targets(count):
 def test_a_reconstruction_on_a_line_has_the_ends_of_its_intervals():
     truth = functions("a", 5)
     values, std = RNG.normal(size=5), RNG.random(5)
-    name, (x, curve), ends = pictures._on_line(truth, Answer(Cell(0.1), values, std), "method")
+    name, (x, curve), ends = noise_pictures._on_line(
+        truth, Answer(Cell(0.1), values, std), "method"
+    )
     assert name == "method"
     np.testing.assert_allclose(x, truth.domain.points[:, 0])
     np.testing.assert_array_equal(curve, values)
     for (at, end), sign in zip(ends, (-1, 1), strict=True):
         np.testing.assert_allclose(at, x)
         np.testing.assert_allclose(end, values + sign * 1.6448536 * std, rtol=1e-6)
-    assert pictures._on_line(truth, Answer(Cell(0.1), values), "method")[2] is None
+    assert noise_pictures._on_line(truth, Answer(Cell(0.1), values), "method")[2] is None
 
 
 def test_curves_have_the_truth_beside_each_method_and_bands_where_they_are_stated():
@@ -65,7 +68,7 @@ def test_curves_have_the_truth_beside_each_method_and_bands_where_they_are_state
     low, high = (x, curves[1][1] - 0.5), (x, curves[1][1] + 0.25)
     answers = [("p", curves[0], None), ("q", curves[1], (low, high)), ("r", curves[2], None)]
     colours = ["#111111", "#222222", "#333333"]
-    figure = pictures._curve_sheet(data, truth, answers, colours, ("data u", "truth a"))
+    figure = noise_pictures._curve_sheet(data, truth, answers, colours, ("data u", "truth a"))
     first, *others = [axes for axes in figure.axes if axes.axison]
     assert (len(others), len(figure.axes)) == (3, 6)
     (line,) = first.lines
@@ -84,7 +87,9 @@ def test_curves_have_the_truth_beside_each_method_and_bands_where_they_are_state
     assert legend_of(figure) == [
         "data u", "truth a", "reconstruction (a colour for each method)", "90 % interval",
     ]  # fmt: skip
-    plain = pictures._curve_sheet(data, truth, answers[::2], colours[::2], ("data u", "truth a"))
+    plain = noise_pictures._curve_sheet(
+        data, truth, answers[::2], colours[::2], ("data u", "truth a")
+    )
     assert len(legend_of(plain)) == 3
     assert [axes.get_xlabel() for axes in figure.axes[:4]] == ["", "x", "x", "x"]
 
@@ -92,16 +97,16 @@ def test_curves_have_the_truth_beside_each_method_and_bands_where_they_are_state
 def test_a_deviation_is_drawn_on_its_scale_without_a_bar():
     truth, std = functions("a", 4, 4), RNG.random((4, 4))
     scale = Normalize(0, 2)
-    panel = pictures._panel(truth, std, scale, "method")
+    panel = noise_pictures._panel(truth, std, scale, "method")
     np.testing.assert_array_equal(panel.values, std)
     assert (panel.scale, panel.title, panel.label) == (scale, "method", None)
     assert panel.look == Look("deviation", "sequential", True)
 
 
 def test_the_error_of_a_reconstruction_is_relative_to_the_truth():
-    assert pictures._error(np.array([3.0, 6.0]), np.array([0.0, 2.0])) == pytest.approx(2.5)
+    assert noise_pictures._error(np.array([3.0, 6.0]), np.array([0.0, 2.0])) == pytest.approx(2.5)
 
 
 def test_files_of_levels_below_zero_differ_from_those_above():
-    assert pictures.file_name(-2.5) == "reconstructions-at-minus-2-5"
-    assert pictures.file_name(2.5) == "reconstructions-at-2-5"
+    assert noise_pictures.file_name(-2.5) == "reconstructions-at-minus-2-5"
+    assert noise_pictures.file_name(2.5) == "reconstructions-at-2-5"

@@ -10,9 +10,9 @@ import pytest
 from scipy import stats
 
 from pdegen.sampling.noise import KINDS
-from pipelines.reports.noise_setting import noise_section
+from pipelines.reports.document import significant
+from pipelines.reports.noise_report import noise_section
 from pipelines.reports.noise_table import UNEXPLAINED, Results, _spread
-from pipelines.reports.wording import significant
 from pipelines.studies.inversions import CONSTANT, Cell
 from pipelines.studies.runner import Execution, Row
 from tests.pipelines.noise.conftest import CPU, a_study

@@ -14,10 +14,9 @@ from pdegen.generation.generate import generate
 from pdegen.inverse.classical import ClassicalMethod, Estimate, half_decades
 from pdegen.recipe import load_recipe
 from pdegen.store.reading import open_sealed
+from pipelines.reports.document import significant
 from pipelines.reports.noise_pictures import file_name
-from pipelines.reports.noise_report import times, write_noise_report
-from pipelines.reports.noise_setting import reported_epoch
-from pipelines.reports.wording import significant
+from pipelines.reports.noise_report import reported_epoch, times, write_noise_report
 from pipelines.studies.inversions import Cell, ChosenWeight, Inversions, Inverted, Observed
 from pipelines.studies.noise import MEASURES
 from pipelines.studies.runner import Execution, Row, mean_and_spread, predictions

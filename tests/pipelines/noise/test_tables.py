@@ -11,13 +11,19 @@ import pytest
 from scipy import stats
 
 from pdegen.sampling.noise import KINDS
-from pipelines.reports import noise_curves
+from pipelines.reports import noise_pictures
+from pipelines.reports.document import plus_minus, significant
 from pipelines.reports.figures import HALF, WIDE
-from pipelines.reports.noise_curves import error_pictures
-from pipelines.reports.noise_report import _NoiseReport
-from pipelines.reports.noise_setting import _classical, _drawn, _fewer, _weights, reported_epoch
+from pipelines.reports.noise_pictures import error_pictures
+from pipelines.reports.noise_report import (
+    _classical,
+    _drawn,
+    _fewer,
+    _NoiseReport,
+    _weights,
+    reported_epoch,
+)
 from pipelines.reports.noise_table import Group, Results
-from pipelines.reports.wording import plus_minus, significant
 from pipelines.studies.inversions import CONSTANT, Cell
 from pipelines.studies.runner import Row
 
@@ -223,8 +229,8 @@ class Drawn(list):
 def drawn(monkeypatch):
     calls = Drawn()
     for name in ("curves", "dots", "heat_map"):
-        monkeypatch.setattr(noise_curves.charts, name, calls.chart(name))
-    monkeypatch.setattr(noise_curves, "picture", calls.picture)
+        monkeypatch.setattr(noise_pictures.charts, name, calls.chart(name))
+    monkeypatch.setattr(noise_pictures, "picture", calls.picture)
     return calls
 
 
