@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pdegen.equations.base import _shipped
-from pipelines.cli import completion
+from pipelines.cli import common
 from tests import new
 
 
@@ -22,7 +22,7 @@ def test_every_shipped_equation_has_what_is_needed(name):
     assert lacking(new.equation(name)) == []
 
 
-@pytest.mark.parametrize("name", completion.operators())
+@pytest.mark.parametrize("name", common.operators())
 def test_every_shipped_operator_has_what_is_needed(name):
     assert lacking(new.operator(name)) == []
 

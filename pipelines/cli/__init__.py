@@ -17,17 +17,8 @@ import traceback
 
 from pdegen.ownership import message_of
 from pdegen.plugins import error_in_plugin
-from pipelines.cli import (  # noqa: F401 (they add commands)
-    benchmarks,
-    exchange,
-    inspecting,
-    lists,
-    stores,
-    studies,
-    training,
-)
-from pipelines.cli.common import Interrupted, LastingInterrupt, app
-from pipelines.cli.terminal import note
+from pipelines.cli import lists, stores, studies, training
+from pipelines.cli.common import Interrupted, LastingInterrupt, app, note
 
 # To wake a thread takes longer than many operations of a small model: on an idle machine threads
 # spin for some 10 µs before they sleep. PyTorch reads the setting when it is imported.

@@ -9,18 +9,135 @@ from __future__ import annotations
 import inspect
 import json
 import logging
+import os
+import re
 import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, ClassVar, Self, TypeVar
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Self, TextIO, TypeVar
 
 import typer
 
+from pdegen.markdown import visible
 from pdegen.schema import SchemaError, parse_overrides
+from pdegen.shipped import recipe_names
 from pdegen.version import __version__
-from pipelines.cli import completion
-from pipelines.cli.terminal import note, redraw, say
+from pipelines.config.benchmark import read_benchmark
+from pipelines.config.shipped import file_of, names
+
+# Completion of names on the command line with the tab key.
+
+
+def recipes() -> list[str]:
+    return recipe_names()
+
+
+def experiments() -> list[str]:
+    return names("experiment")
+
+
+def benchmarks() -> list[str]:
+    return names("benchmark")
+
+
+def declarations() -> list[str]:
+    return sorted({*recipes(), *experiments(), *benchmarks()})
+
+
+def finished_runs(incomplete: str) -> list[str]:
+    """Folders of finished runs, directly in the folder typed so far or one level below."""
+    is_folder = not incomplete or incomplete.endswith("/")
+    folder = Path(incomplete) if is_folder else Path(incomplete).parent
+    scores = [path for depth in ("*", "*/*") for path in folder.glob(f"{depth}/scores.json")]
+    names = [str(path.parent) for path in scores]
+    return sorted(name for name in names if name.startswith(incomplete))
+
+
+def operators() -> list[str]:
+    """Names of operators.
+
+    They are read from the source text of the registry, because importing it takes a second.
+    """
+    registry = Path(__file__).parents[2] / "operators" / "registry.py"
+    return re.findall(r'^register\("([^"]+)"', registry.read_text(), re.M)
+
+
+def operators_of_benchmark(ctx: typer.Context) -> list[str]:
+    return _table(ctx, "operators")
+
+
+def datasets_of_benchmark(ctx: typer.Context) -> list[str]:
+    return _table(ctx, "datasets")
+
+
+def _table(ctx: typer.Context, name: str) -> list[str]:
+    """Keys of a table in the file of the benchmark that the command line names."""
+    # while the value of an option is typed, the other words are in `ctx.args`
+    defaults = [option.default for option in ctx.command.params if option.name == "name"]
+    words = [ctx.params.get("name"), *ctx.args, *defaults]
+    benchmark = next((word for word in words if isinstance(word, str)), None)
+    try:
+        table: Any = {} if benchmark is None else read_benchmark(file_of("benchmark", benchmark))
+    except SchemaError:  # its name is still incomplete
+        return []
+    return list(table.get(name, ()))
+
+
+# Output of the commands.
+
+
+_redrawn = False  # whether the last line of stderr may be redrawn
+
+
+def shown(text: str) -> str:
+    """Escape control characters and Unicode characters that reorder or hide text.
+
+    >>> shown("\\x1b[2Jverified")
+    '\\\\x1b[2Jverified'
+    """
+    return visible(str(text))
+
+
+def say(line: object) -> None:
+    """Print a line of the result on stdout."""
+    _end_line()
+    _write(sys.stdout, f"{shown(str(line))}\n")
+
+
+def note(line: object) -> None:
+    """Print a message on stderr."""
+    _end_line()
+    _write(sys.stderr, f"{shown(str(line))}\n")
+
+
+def redraw(line: object, *, last: bool = False) -> None:
+    """Replace the last line on a terminal (stderr). The next output starts a new line."""
+    global _redrawn
+    _redrawn = not last
+    end = "\n" if last else ""
+    _write(sys.stderr, f"\r\033[K{shown(str(line))}{end}")
+
+
+def _end_line() -> None:
+    """End the current line if it was redrawn."""
+    global _redrawn
+    if _redrawn:
+        _redrawn = False
+        _write(sys.stderr, "\n")
+
+
+def _write(stream: TextIO | None, text: str) -> None:
+    if stream is None:  # closed when the command began: `>&-`
+        return
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    try:
+        stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        stream.flush()
+    except BrokenPipeError:  # the reader has closed the pipe; the job finishes anyway
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
 
 app = typer.Typer(
     name="pdegen",
@@ -106,7 +223,7 @@ Stream = Annotated[
     typer.Option(
         metavar="RECIPE",
         help="Train on samples of this recipe that are solved during training.",
-        autocompletion=completion.recipes,
+        autocompletion=recipes,
     ),
 ]
 Track = Annotated[
@@ -121,7 +238,7 @@ Only = Annotated[
     typer.Option(
         metavar="OPERATOR",
         help="Train only this operator; repeatable.",
-        autocompletion=completion.operators_of_benchmark,
+        autocompletion=operators_of_benchmark,
     ),
 ]
 Quick = Annotated[bool, typer.Option("--quick", help="Run a small version for two cores.")]
@@ -131,7 +248,7 @@ On = Annotated[
     typer.Option(
         metavar="DATASET",
         help="Train only on this dataset; repeatable.",
-        autocompletion=completion.datasets_of_benchmark,
+        autocompletion=datasets_of_benchmark,
     ),
 ]
 Workers = Annotated[

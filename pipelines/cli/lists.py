@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pdegen.schema import SchemaError
-from pipelines.cli import completion
-from pipelines.cli.common import AsJson, Plugin, command, print_json
-from pipelines.cli.terminal import note, say
+from pipelines.cli import common
+from pipelines.cli.common import AsJson, Plugin, command, note, print_json, say
 
 if TYPE_CHECKING:  # each command imports its own modules when it runs, so commands start fast
     from pipelines.config.keys import Key
@@ -156,7 +155,7 @@ def keys_command(
         str,
         typer.Argument(
             help="Recipe, experiment or benchmark, by name or as a TOML file.",
-            autocompletion=completion.declarations,
+            autocompletion=common.declarations,
         ),
     ],
     every: Annotated[

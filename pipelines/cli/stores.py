@@ -1,16 +1,18 @@
 """Commands that write and verify stores: generate, noise, verify."""
 
+import json
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from pdegen.ownership import NoRoomError, message_of
-from pdegen.schema import SchemaError
-from pipelines.cli import completion
+from pdegen.schema import SchemaError, parse_override
+from pipelines.cli import common
 from pipelines.cli.common import (
     AsJson,
     Device,
@@ -27,14 +29,15 @@ from pipelines.cli.common import (
     TakeOver,
     Workers,
     command,
+    note,
     parsed,
     print_json,
+    say,
     warn_of_few,
     with_sizes,
 )
-from pipelines.cli.terminal import note, say
 
-if TYPE_CHECKING:  # each command imports its own modules when it runs, so commands start fast
+if TYPE_CHECKING:
     from pdegen.generation.generate import Options, Progress
     from pdegen.generation.verify import Verification
     from pdegen.recipe import Recipe
@@ -50,7 +53,7 @@ if TYPE_CHECKING:  # each command imports its own modules when it runs, so comma
 def generate_command(
     recipe: Annotated[
         str,
-        typer.Argument(help="Name of a recipe, or a TOML file.", autocompletion=completion.recipes),
+        typer.Argument(help="Name of a recipe, or a TOML file.", autocompletion=common.recipes),
     ],
     out: Annotated[
         str | None,
@@ -389,3 +392,277 @@ def check_verified(result: "Verification") -> None:
     if result.faults:
         plural = "s" if len(result.faults) > 1 else ""
         raise Failed(f"{result.url} has {len(result.faults)} fault{plural}")
+
+
+# Commands that convert other formats to stores and stores to other formats: import and export.
+
+
+@command(
+    "import",
+    "pdegen import burgers_data_R10.mat --out data/published.zarr",
+    "pdegen import pairs.h5 --input a --target u --grid cell --split train=1000 --split test=100",
+)
+def import_command(
+    files: Annotated[list[Path], typer.Argument(help=".mat, .h5, .npy, .npz, .pt; or a folder.")],
+    out: Annotated[
+        str | None, typer.Option(help="Path or URL of the store; default: data/FILE.zarr.")
+    ] = None,
+    input: Annotated[str | None, typer.Option(help="Name of the input array.")] = None,
+    target: Annotated[str | None, typer.Option(help="Name of the target array.")] = None,
+    grid: Annotated[
+        str | None,
+        typer.Option(help="Grid: periodic, cell or nodal, or one per axis: cell,nodal."),
+    ] = None,
+    split: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=SIZE", help="Size of a split; repeatable.")
+    ] = None,
+    samples: Annotated[str, typer.Option(help="Axis of the samples: first or last.")] = "first",
+    times: Annotated[str | None, typer.Option(help="Axis of the times: first or last.")] = None,
+    input_axes: Annotated[
+        str | None,
+        typer.Option(metavar="NAMES", help="All axes of the inputs: sample,channel,x,y."),
+    ] = None,
+    target_axes: Annotated[
+        str | None,
+        typer.Option(metavar="NAMES", help="All axes of the targets: sample,time,channel,x,y."),
+    ] = None,
+    boundary: Annotated[
+        float | None, typer.Option(help="Known value of the target on the boundary.")
+    ] = None,
+    workers: Workers = None,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
+    take_over: TakeOver = False,
+    skip_failed: SkipFailed = False,
+) -> None:
+    """Convert files of other formats to a store. Published datasets are recognised."""
+    from pdegen.domains import GRIDS
+    from pdegen.formats.importing import import_files
+    from pdegen.formats.plan import ImportOptions
+    from pdegen.generation.generate import Options
+
+    shown = shown_shards(f"importing {files[0].name}, shards")
+    options = Options(workers, "threads", resume, overwrite, take_over, skip_failed, shown)
+    check_options(options)
+    if boundary is not None and not math.isfinite(boundary):
+        raise SchemaError(f"--boundary must be a finite number, got {boundary}")
+    declaration = ImportOptions(
+        input=input,
+        target=target,
+        grid=grid and ",".join(_word("grid", word, tuple(GRIDS)) for word in grid.split(",")),
+        splits=_sizes(split),
+        samples=_word("samples", samples, ("first", "last")),
+        times=_word("times", times, ("first", "last")),
+        input_axes=tuple(input_axes.split(",")) if input_axes else None,
+        target_axes=tuple(target_axes.split(",")) if target_axes else None,
+        boundary=boundary,
+    )
+    url = f"data/{files[0].stem}.zarr" if out is None else out
+    with keep_shards(url, f"{SKIP}, or correct the file"):
+        store = import_files(files, url, declaration, **vars(options))
+    if warning := store.raw_attributes["imported"].get("warning"):
+        note(f"pdegen: warning: {warning}")
+    say(store.url)
+
+
+def _word(option: str, word: str | None, allowed: tuple[str, ...]) -> Any:
+    """Return the value of an option. Raises SchemaError if the option does not allow the value."""
+    if word is not None and word not in allowed:
+        raise SchemaError(f"unknown {option} {word!r}: known: {', '.join(allowed)}")
+    return word
+
+
+def _sizes(texts: list[str] | None) -> dict[str, int] | None:
+    """Parse texts NAME=SIZE to a table of split sizes; None if there are no texts."""
+    if not texts:
+        return None
+    if wrong := [text for text in texts if "=" not in text]:
+        raise SchemaError(f"--split must be NAME=SIZE, got {wrong[0]!r}")
+    pairs = [parse_override(text) for text in texts]
+    sizes = dict(pairs)
+    if len(sizes) < len(pairs):
+        raise SchemaError(f"--split must name each split once, got {', '.join(texts)}")
+    for name, size in sizes.items():
+        _word("split", name, ("train", "validation", "test"))
+        if type(size) is not int or size < 1:
+            raise SchemaError(f"split {name}: the size must be a whole number >= 1, got {size!r}")
+    return sizes
+
+
+@command(
+    "export",
+    "pdegen export data/burgers.zarr --format mat --out burgers.mat",
+    "pdegen export data/burgers.zarr --format huggingface --out burgers",
+    "pdegen export runs/first --format model --out models/first",
+)
+def export_command(
+    store: Annotated[
+        str,
+        typer.Argument(help="Path or URL of a sealed store; for --format model, folder of a run."),
+    ],
+    format: Annotated[
+        str, typer.Option(help="mat, npy, hdf5, pt or huggingface; for a run: model.")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="File or folder (npy, huggingface, model) to write; default: STORE.FORMAT."
+        ),
+    ] = None,
+    overwrite: Overwrite = False,
+    plugin: Plugin = None,
+) -> None:
+    """Convert a store to another format, or a finished run to a folder of its model.
+
+    The folder of a model is what `operators.load_model` reads.
+    """
+    from pdegen.formats.exporting import export
+
+    path = Path(f"{Path(stem(store)).name}.{format}") if out is None else out
+    if format == "model":
+        from pipelines.runs.model_folder import export_model
+
+        say(export_model(Path(store), path, overwrite=overwrite))
+        return
+    text = None
+    if format == "huggingface":
+        from pdegen.store.reading import open_sealed
+        from pipelines.runs.model_folder import recipe_text
+
+        text = recipe_text(open_sealed(store).raw_attributes["recipe"])
+    shown = shown_shards("exporting, rows" if text else "exporting, shards")
+    say(export(store, format, path, overwrite=overwrite, recipe_text=text, progress=shown))
+
+
+# Commands that show stores and finished runs: info, plot, compare.
+
+
+@command("info", "pdegen info data/burgers.zarr", "pdegen info data/burgers.zarr --json")
+def info_command(
+    store: Annotated[str, typer.Argument(help="Path or URL of a store.")], as_json: AsJson = False
+) -> None:
+    """Print the contents of a store: variables, splits, recipe, provenance."""
+    from pdegen.generation.generate import runs
+    from pdegen.store.reading import Store
+
+    opened = Store(store)
+    if as_json:
+        print_json({**_contents(opened), "runs": runs(opened.objects)})
+        return
+    held, attributes = opened.metadata, opened.raw_attributes
+    unfinished = f"not sealed (complete it by pdegen {opened.command} ... --resume)"
+    state = "sealed" if opened.sealed else unfinished
+    say(f"{store}: {held.title}")
+    say(f"{state}, fingerprint {held.fingerprint}")
+    say(f"equation    {held.equation}")
+    for name in opened.variables:
+        array = opened.arrays[name]
+        say(f"{name:11} {array.shape} {array.dtype}  {array.metadata.long_name}")
+    for name, (start, stop) in held.splits.items():
+        say(f"{name:11} samples {start} to {stop - 1}")
+    for first, last in in_no_split(held.splits, opened.samples):
+        say(f"{'no split':11} samples {first} to {last}")
+    if opened.skipped:
+        say(f"skipped     samples {', '.join(map(str, opened.skipped))}")
+    for name, values in held.statistics.items():
+        say(f"{name:11} training mean {values['mean']:.6g}, std {values['std']:.6g}")
+    if held.sampled_inputs:
+        say(f"inputs      {held.sampled_inputs.sentence}")
+    for name in ("noise", "parent", "imported"):
+        if name in attributes:
+            say(f"{name:11} {json.dumps(attributes[name])}")
+    errors = label_errors(opened)
+    say(f"label error {in_words(errors)}")
+    say(f"recipe      {json.dumps(attributes['recipe'])}")
+    say(f"made by     {json.dumps(attributes['provenance'])}")
+    for run in runs(opened.objects):
+        say(f"made on     {run}")
+    warn_of_few({name: stop - start for name, (start, stop) in held.splits.items()})
+    warn_of_label_errors(errors)
+
+
+def _contents(store: "Store") -> dict[str, object]:
+    """Contents of a store that `info --json` prints."""
+    held, attributes = store.metadata, store.raw_attributes
+    arrays = {name: store.arrays[name] for name in store.variables}
+    return {
+        "store": store.url,
+        "title": held.title,
+        "sealed": store.sealed,
+        "fingerprint": held.fingerprint,
+        "equation": held.equation,
+        "samples": store.samples,
+        "variables": {
+            name: {
+                "shape": list(array.shape),
+                "type": str(array.dtype),
+                "meaning": array.metadata.long_name,
+                "unit": array.metadata.units,
+                "role": array.metadata.role,
+            }
+            for name, array in arrays.items()
+        },
+        "splits": {name: list(ends) for name, ends in held.splits.items()},
+        "skipped": store.skipped,
+        "statistics": held.statistics,
+        "label_error": label_errors(store),
+        **{
+            name: attributes[name]
+            for name in ("noise", "parent", "imported", "sampled_inputs")
+            if name in attributes
+        },
+        "recipe": attributes["recipe"],
+        "provenance": attributes["provenance"],
+    }
+
+
+@command("plot", "pdegen plot data/burgers.zarr --out burgers.png")
+def plot_command(
+    store: Annotated[str, typer.Argument(help="Path or URL of a store.")],
+    sample: Annotated[
+        int | None, typer.Option(help="Number of the sample; default: several samples.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Image to write: .png, .svg or .pdf.")] = Path(
+        "samples.png"
+    ),
+) -> None:
+    """Plot samples of a store."""
+    from pipelines.reports.pictures import plot_store
+
+    say(plot_store(store, sample, out))
+
+
+@command(
+    "compare",
+    "pdegen compare runs/first runs/second",
+    "pdegen compare runs/seed-0 runs/seed-1 runs/wide --out runs/widths --overwrite",
+)
+def compare_command(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUN",
+            help="Folders of two or more finished runs.",
+            autocompletion=common.finished_runs,
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="Folder of the comparison.")] = Path("runs/compared"),
+    data: Annotated[
+        str | None, typer.Option(help="Store of all runs; default: the path of each in training.")
+    ] = None,
+    device: Device = "cpu",
+    overwrite: Overwrite = False,
+    plugin: Plugin = None,
+) -> None:
+    """Compare finished runs in a report: settings, scores, learning curves, predictions.
+
+    Scores are compared with those of the first run, sample by sample, with intervals. Runs that
+    differ only by their seed share a row. Runs on other test samples are compared by their mean
+    scores only.
+    """
+    from pipelines.reports.comparison_report import write_comparison
+    from pipelines.runs.checks import check_device
+    from pipelines.runs.comparison import read_comparison
+
+    comparison = read_comparison(runs, out, check_device(device), data, overwrite)
+    say(write_comparison(comparison, out, overwrite))

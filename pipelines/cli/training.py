@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pdegen.schema import SchemaError
-from pipelines.cli import completion
+from pipelines.cli import common
 from pipelines.cli.common import (
     Compile,
     Device,
@@ -25,12 +25,13 @@ from pipelines.cli.common import (
     Stream,
     Track,
     command,
+    note,
     number,
     parsed,
+    say,
     warn_of_few,
 )
 from pipelines.cli.stores import check_verified, generate_default, verify_store
-from pipelines.cli.terminal import note, say
 
 if TYPE_CHECKING:  # each command imports its own modules when it runs, so commands start fast
     from operators.training.fit import Epoch
@@ -71,14 +72,14 @@ Out = Annotated[
 def train_command(
     experiment: Annotated[
         str | None,
-        typer.Argument(help="Experiment, or a TOML file.", autocompletion=completion.experiments),
+        typer.Argument(help="Experiment, or a TOML file.", autocompletion=common.experiments),
     ] = None,
     data: Annotated[str | None, typer.Option(help="Store to train on.")] = None,
     model: Annotated[
         str | None,
         typer.Option(
             help="Operator to train on --data, in place of an experiment.",
-            autocompletion=completion.operators,
+            autocompletion=common.operators,
         ),
     ] = None,
     stream: Stream = None,
@@ -333,7 +334,7 @@ def _print_score(summary: dict[str, Any]) -> None:
 def run_command(
     experiment: Annotated[
         str,
-        typer.Argument(help="Experiment, or a TOML file.", autocompletion=completion.experiments),
+        typer.Argument(help="Experiment, or a TOML file.", autocompletion=common.experiments),
     ],
     out: Out = None,
     data: Annotated[

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from pdegen.schema import SchemaError
-from pipelines.cli.benchmarks import chosen
+from pipelines.cli.studies import chosen
 from pipelines.config.benchmark import load_benchmark
 from tests.pipelines.command import quietly
 

@@ -214,7 +214,7 @@ def test_a_comparison_is_replaced_where_that_is_asked(runs, three, pdegen, refus
 
 
 def test_the_tab_key_offers_finished_runs(runs, monkeypatch):
-    from pipelines.cli.completion import finished_runs
+    from pipelines.cli.common import finished_runs
 
     monkeypatch.chdir(runs["deep"].parent)
     assert (finished_runs(""), finished_runs("se")) == (["deep", "seeded"], ["seeded"])

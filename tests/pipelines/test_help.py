@@ -9,9 +9,9 @@ import typer
 from pdegen.recipe import load_recipe, recipe_names
 from pdegen.sampling.noise import KINDS, NoiseKind
 from pdegen.store.reading import Store
-from pipelines.cli import completion
-from pipelines.cli.benchmarks import chosen
+from pipelines.cli import common
 from pipelines.cli.common import EXAMPLES, FEW, app, parsed
+from pipelines.cli.studies import chosen
 from pipelines.config.benchmark import load_benchmark
 from pipelines.config.experiment import load_experiment
 from pipelines.config.keys import overridable
@@ -136,7 +136,7 @@ def test_operators_and_datasets_are_those_of_the_benchmark(completed):
 def test_lists_are_for_programs_too(pdegen):
     expected = {
         "recipes": recipe_names(), "experiments": names("experiment"),
-        "benchmarks": names("benchmark"), "operators": completion.operators(), "noise-kinds": KINDS,
+        "benchmarks": names("benchmark"), "operators": common.operators(), "noise-kinds": KINDS,
     }  # fmt: skip
     for words, known in expected.items():
         rows = json.loads("\n".join(pdegen(words, "--json").out))

@@ -9,8 +9,8 @@ import pytest
 
 from pdegen.equations.base import SampleError
 from pdegen.store.reading import Store
-from pipelines.cli import stores, terminal
-from pipelines.cli.terminal import shown
+from pipelines.cli import common, stores
+from pipelines.cli.common import shown
 from tests.pipelines.command import SMALL
 from tests.stores import with_attributes
 
@@ -85,14 +85,14 @@ def test_what_the_terminal_cannot_write_is_shown(pdegen, monkeypatch):
 
 
 def test_what_follows_progress_on_a_terminal_has_a_line_of_its_own(monkeypatch):
-    for follows in (terminal.note, terminal.say):
+    for follows in (common.note, common.say):
         screen = io.StringIO()
         monkeypatch.setattr("sys.stderr", screen)
         monkeypatch.setattr("sys.stdout", screen)
-        terminal.redraw("verifying: 1/2")
-        terminal.redraw("verifying: 2/3")
+        common.redraw("verifying: 1/2")
+        common.redraw("verifying: 2/3")
         follows("inputs a -> u")
-        terminal.redraw("training: 1/1", last=True)
+        common.redraw("training: 1/1", last=True)
         follows("best.safetensors")
         assert screen.getvalue().replace("\r\x1b[K", "|") == (
             "|verifying: 1/2|verifying: 2/3\ninputs a -> u\n|training: 1/1\nbest.safetensors\n"

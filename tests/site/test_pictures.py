@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from pdegen.recipe import load_recipe, recipe_names
-from pipelines.cli import completion
+from pipelines.cli import common
 
 MOST, ALL = 60_000, 2_500_000  # bytes of a picture that docs/gallery/draw.py draws, and of all
 
@@ -72,7 +72,7 @@ def test_an_operator_without_picture_or_benchmark_has_a_card(
     assert dims == {"fno": 1, "galerkin-transformer-2d": 2}
     monkeypatch.setattr(pictures, "PICTURES", tmp_path)
     bare = dict(operator_cards.cards(root / "docs"))
-    assert bare.keys() == set(completion.operators())
+    assert bare.keys() == set(common.operators())
     for card in bare.values():
         assert "```{figure}" not in card
         assert "| property | value |" in card
@@ -92,7 +92,7 @@ def test_a_thumbnail_shows_whole_panels_without_colour_bars_ticks_and_letters(pi
         {name: pictures.panels(name) for name in recipe_names()},
     )
     places = {name: pictures.of_recipe(name) for name in shown}
-    places |= {name: pictures.of_operator(name) for name in completion.operators()}
+    places |= {name: pictures.of_operator(name) for name in common.operators()}
     places = {name: place for name, place in places.items() if place}
     assert len(places) > 50
     for name, picture in places.items():
@@ -127,7 +127,7 @@ def test_panels_are_the_axes_of_a_figure(pictures):
 
 
 def test_nothing_else_is_drawn(pictures):
-    expected = {*pictures.recipes(), *completion.operators()}
+    expected = {*pictures.recipes(), *common.operators()}
     assert {file.name for file in drawn(pictures)} <= {f"{name}.png" for name in expected}
 
 
