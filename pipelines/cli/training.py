@@ -99,7 +99,7 @@ def train_command(
     check_asked(experiment, model, data)  # before PyTorch is imported, which takes seconds
 
     from pipelines.config.experiment import asked_for
-    from pipelines.tracking.following import trackers
+    from pipelines.tracking.tracker import trackers
 
     declared = _with_overrides(asked_for(experiment, model, data), data, stream, set_)
     folder = out or Path("runs") / declared.name
@@ -360,7 +360,7 @@ def run_command(
     from pipelines.runs.checks import check_device
     from pipelines.runs.evaluation import evaluate_run
     from pipelines.runs.folder import track_results
-    from pipelines.tracking.following import trackers
+    from pipelines.tracking.tracker import trackers
 
     declared = _with_overrides(load_experiment(experiment, data), data, stream, set_)
     folder = out or Path("runs") / declared.name

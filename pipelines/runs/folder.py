@@ -45,9 +45,17 @@ from pipelines.config.experiment import Experiment
 from pipelines.runs.plugins import keep_plugins, other_version, resumed_plugins
 from pipelines.runs.predictions import MEAN, PREDICTIONS, files_of, weights_of
 from pipelines.runs.reproduction import toml
-from pipelines.tracking.following import Following
-from pipelines.tracking.tensorboard import FOLDER, event_files
-from pipelines.tracking.tracker import TABLE, TrackedRun, Tracker, flat, rows_of, write_table
+from pipelines.tracking.tracker import (
+    FOLDER,
+    TABLE,
+    Following,
+    TrackedRun,
+    Tracker,
+    event_files,
+    flat,
+    rows_of,
+    write_table,
+)
 
 # Sends the identity, tags, epochs, scores and files of a run to TensorBoard or MLflow.
 

@@ -45,8 +45,7 @@ from pipelines.runs.folder import (
 )
 from pipelines.runs.plugins import resumed_plugins
 from pipelines.runs.predictions import kept_mean
-from pipelines.tracking.following import Following
-from pipelines.tracking.tracker import Tracker
+from pipelines.tracking.tracker import Following, Tracker
 
 
 def train(

@@ -20,10 +20,8 @@ from pdegen.ownership import read_json
 from pipelines.config.experiment import load_experiment
 from pipelines.runs import training as runs
 from pipelines.runs.folder import track_results
-from pipelines.tracking import mlflow
-from pipelines.tracking.following import trackers
-from pipelines.tracking.tensorboard import event_files
-from pipelines.tracking.tracker import METRICS
+from pipelines.tracking import tracker
+from pipelines.tracking.tracker import METRICS, event_files, trackers
 from tests.absent import absent
 from tests.forked import forked
 from tests.pipelines.conftest import CPU, SMALL
@@ -130,8 +128,8 @@ def some(client, run, metrics=(), params=()):
 
 MOMENTS = {
     "the state is written, the history is not": (fit, "_write_history", 2, die, None),
-    "the training has a name, MLflow does not know it": (mlflow, "_opened", 1, die, None),
-    "MLflow knows the training, no epoch of it": (mlflow, "_opened", 1, None, die),
+    "the training has a name, MLflow does not know it": (tracker, "_opened", 1, die, None),
+    "MLflow knows the training, no epoch of it": (tracker, "_opened", 1, None, die),
     "a record of TensorBoard is cut off": (SummaryWriter, "flush", 2, None, cut_off),
     # the first batch is that of the parameters
     "TensorBoard has an epoch, MLflow does not": (MlflowClient, "log_batch", 3, die, None),
@@ -183,7 +181,7 @@ def test_a_tracker_that_fails_leaves_the_training_and_catches_up(
 
 def test_a_tracker_that_is_gone_is_caught_up_by_resume(store, words, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(mlflow, "_opened", lambda *_: 1 / 0)
+        patch.setattr(tracker, "_opened", lambda *_: 1 / 0)
         patch.setattr(SummaryWriter, "__init__", lambda *_, **__: 1 / 0)
         train(store, tmp_path / "run", words)
     assert runs_of(words[1].removeprefix("mlflow:"))[1] == []
@@ -252,7 +250,7 @@ def test_trackers_that_cannot_be_written_to_are_refused(
 ):
     (tmp_path / "notes.db").write_text("no database")
     (tmp_path / "folder").mkdir()
-    monkeypatch.setattr("pipelines.tracking.mlflow._LOCKED_SECONDS", 0.1)
+    monkeypatch.setattr("pipelines.tracking.tracker._LOCKED_SECONDS", 0.1)
     monkeypatch.setitem(sys.modules, "psycopg2", None)
     track = [part for word in words for part in ("--track", word)]
     with closing(sqlite3.connect(tmp_path / "held.db")) as database:
