@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from pdegen import software
-from pdegen.ownership import read, write
+from pdegen.files import read, write
 from pdegen.software import commit, processor
 
 RESULTS = Path(__file__).parent / "results"

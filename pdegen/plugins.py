@@ -27,7 +27,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from pdegen.ownership import message_of
+from pdegen.files import message_of
 from pdegen.schema import SchemaError, brief, explained, known_keys
 
 Registry = MutableMapping[str, Any]

@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, Self, cast, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from pdegen.ownership import message_of
+from pdegen.files import message_of
 
 # Parsing of untrusted TOML. A text that would need too much time or memory is refused and not
 # parsed.
@@ -508,7 +508,7 @@ def parse_overrides(texts: Iterable[str]) -> dict[str, Any]:
     >>> parse_overrides(["model={width=32}", "model.name=fno", "seed=1", "seed=2"])
     {'model.name': 'fno', 'model.width': 32, 'seed': 2}
     """
-    overrides = _last(item for text in texts for item in _leaves_overrides(*parse_override(text)))
+    overrides = _last(item for text in texts for item in _dotted(*parse_override(text)))
     return dict(sorted(overrides.items(), key=_order))
 
 
@@ -523,19 +523,17 @@ def flattened(overrides: Mapping[str, Any]) -> dict[str, Any]:
     {'model.name': 'fno', 'model.width': 32, 'training.loss.name': 'h1'}
     """
     return _last(
-        item
-        for key, value in overrides.items()
-        for item in sorted(_leaves_overrides(key, value), key=_order)
+        item for key, value in overrides.items() for item in sorted(_dotted(key, value), key=_order)
     )
 
 
-def _leaves_overrides(key: str, value: Any) -> Iterator[tuple[str, Any]]:
+def _dotted(key: str, value: Any) -> Iterator[tuple[str, Any]]:
     """The dotted keys of a table with their values; of another value, the key itself."""
     if not isinstance(value, Mapping) or not value:
         yield key, value
         return
     for inner, content in cast("Mapping[str, Any]", value).items():
-        yield from _leaves_overrides(f"{key}.{inner}", content)
+        yield from _dotted(f"{key}.{inner}", content)
 
 
 def _last(items: Iterable[tuple[str, Any]]) -> dict[str, Any]:

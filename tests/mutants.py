@@ -24,14 +24,13 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 LIMIT = 120  # seconds that the tests may take with one fault
 MODULES = {  # and their tests
-    "pdegen/numerics/spectral.py": "tests/pdegen/test_spectral.py tests/pdegen/test_vorticity.py",
-    "pdegen/numerics/spectral.py": "tests/pdegen/test_etdrk.py",
+    "pdegen/numerics/spectral.py": "tests/pdegen/test_spectral.py tests/pdegen/test_vorticity.py "
+    "tests/pdegen/test_etdrk.py",
     "pdegen/numerics/sines.py": "tests/pdegen/test_sines.py",
     "pdegen/equations/darcy/finite_volume.py": "tests/pdegen/test_finite_volume.py "
     "tests/pdegen/test_darcy.py",
     "pdegen/sampling/gaussian.py": "tests/pdegen/test_random_fields.py "
-    "tests/pdegen/test_square_field.py",
-    "pdegen/sampling/gaussian.py": "tests/pdegen/test_philox.py",
+    "tests/pdegen/test_square_field.py tests/pdegen/test_philox.py",
     "pdegen/store/format.py": "tests/pdegen/test_splits.py",
     "operators/norms.py": "tests/operators/test_norms.py tests/operators/test_quadrature.py",
     "operators/transforms.py": "tests/operators/test_transforms.py",

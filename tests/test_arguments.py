@@ -24,7 +24,7 @@ OTHERS = {
         "plugins were loaded with the words of the command",
     ("operators/models/gaot.py", "__init__", "Positions", "lattice"): "points of the lattice",
     ("operators/nn/attention.py", "forward", "nystrom", "mask"): "it takes none",
-    ("operators/nn/attention.py", "nystrom", "softmax", "mask"): "of landmarks, which are all there",
+    ("operators/nn/attention.py", "nystrom", "softmax", "mask"): "of all landmarks",
     ("pipelines/reports/figures.py", "_decimal", "_power_of_ten", "position"):
         "a formatter of Matplotlib, whose position is not used",
     ("pipelines/runs/model_folder.py", "recipe_text", "RecipeText", "recipe"): "a name, not a text",

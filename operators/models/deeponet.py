@@ -47,7 +47,7 @@ from operators.nn.tokens import TokenPoints, flattened, mesh
 # POD-DeepONet: a network predicts coefficients of the POD modes of the training targets.
 
 
-_DARCY_POD_DEEPONET = {"sensors": 29, "sensor_grid": "ends", "basis": 115, "branch": "convolution",
+_DARCY_POD = {"sensors": 29, "sensor_grid": "ends", "basis": 115, "branch": "convolution",
           "branch_depth": 1, "activation": "relu"}  # fmt: skip
 _SAME_POINT = 1e-5  # larger than the rounding of a coordinate
 
@@ -128,7 +128,7 @@ class PODDeepONet(Operator):
     presets: ClassVar[Mapping[str, Preset]] = {
         "burgers": Preset({}, 37_152, "Lu et al. 2022, src/burgers/deeponet_POD.py of the code"),
         "darcy": Preset(
-            _DARCY_POD_DEEPONET,
+            _DARCY_POD,
             631_155,
             "Lu et al. 2022, src/darcy_rectangular_pwc/deeponet_POD.py of the code",
             dim=2,

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from operators.base import Function, Mask, Points, Preset, Targets, at_least
 from operators.nn.pointwise import mlp
-from operators.nn.spectral import CONVOLUTIONS_NONUNIFORM as CONVOLUTIONS
+from operators.nn.spectral import POINT_CONVOLUTIONS as CONVOLUTIONS
 from operators.nn.spectral import Deformation, NonuniformConv, Transform
 from operators.nn.tokens import Coordinates, Positions, Real, TokenOperator, TokenPoints, Tokens
 

@@ -33,7 +33,7 @@ from operators.nn.tokens import (
 # Eigenfunctions ψ̂ of kernels Σᵢ μᵢ ψ̂ᵢ(y) ψ̂ᵢ(x), computed from features of points.
 
 
-EigenfunctionsValues = Float[Tensor, "batch n width"]
+Values = Float[Tensor, "batch n width"]
 
 
 class Orthonormal(nn.Module):
@@ -65,9 +65,7 @@ class Orthonormal(nn.Module):
         self.register_buffer("covariance", torch.eye(k, dtype=torch.float64))
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
 
-    def forward(
-        self, g: EigenfunctionsValues, mask: Real | None = None
-    ) -> Float[Tensor, "batch n k"]:
+    def forward(self, g: Values, mask: Real | None = None) -> Float[Tensor, "batch n k"]:
         """ψ̂ at the points; the values are 0 at padding, where `mask` is False."""
         # in float64, which autocast leaves alone: the condition number of C is that of ψ squared
         psi = self.project(g).double()
@@ -108,9 +106,7 @@ class Normalized(nn.Module):
         self.project = nn.Linear(width, k)
         self.norm = BatchNorm(k, momentum=1 - momentum) if kind == "batch" else nn.LayerNorm(k)
 
-    def forward(
-        self, g: EigenfunctionsValues, mask: Real | None = None
-    ) -> Float[Tensor, "batch n k"]:
+    def forward(self, g: Values, mask: Real | None = None) -> Float[Tensor, "batch n k"]:
         """ψ̂ at the points; the values are 0 at padding, where `mask` is False."""
         psi = self.project(g)
         psi = self.norm(psi, mask) if isinstance(self.norm, BatchNorm) else self.norm(psi)
@@ -129,7 +125,6 @@ _PIPE = _SMALL | {"coordinates": "none"}
 
 Kind = Literal["linear", "elu", "softmax", "galerkin"]
 _MAPS = {"linear": efficient, "elu": kernelized, "softmax": softmax, "galerkin": galerkin}
-Values = Float[Tensor, "batch n width"]
 OfSources = Bool[Tensor, "batch m"]  # False at padding
 Sources = Float[Tensor, "batch m width"]
 

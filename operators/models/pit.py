@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from operators.base import Function, Mask, Points, Preset, Targets, at_least, check_input
 from operators.nn.neighbours import farthest_points
 from operators.nn.pointwise import InstanceNorm
-from operators.nn.pointwise import mlp as mlp_pit_2025
+from operators.nn.pointwise import mlp as two_layers
 from operators.nn.resample import for_each_axis
 from operators.nn.tokens import (
     Coordinates,
@@ -42,7 +42,7 @@ from operators.nn.tokens import (
 _CODE = "released code of 2025 (05d1c2d), train_{}.py"
 _OURS = "not published: {}"
 _SQUARE = {"width": 64, "latent": 16, "ends": True}
-_NACA_PIT_2025 = {"width": 128, "heads": 1, "latent": "output", "stride": 4, "coordinates": "none"}
+_NACA_2025 = {"width": 128, "heads": 1, "latent": "output", "stride": 4, "coordinates": "none"}
 
 
 def start_normal(layers: nn.Sequential) -> nn.Sequential:
@@ -115,21 +115,21 @@ class PiT2025(PointOperator):
             dim=2,
         ),
         "airfoil": Preset(
-            _NACA_PIT_2025 | {"depth": 4, "periodic": False},
+            _NACA_2025 | {"depth": 4, "periodic": False},
             231_562,
             _CODE.format("naca"),
             (2, 4),
             dim=2,
         ),
         "pipe": Preset(
-            _NACA_PIT_2025 | {"depth": 4, "periodic": False},
+            _NACA_2025 | {"depth": 4, "periodic": False},
             231_175,
             _OURS.format("as airfoil"),
             (2, 1),
             dim=2,
         ),
         "plasticity": Preset(
-            _NACA_PIT_2025 | {"depth": 4, "periodic": False, "coordinates": "raw"},
+            _NACA_2025 | {"depth": 4, "periodic": False, "coordinates": "raw"},
             231_560,
             _OURS.format("as airfoil"),
             (2, 2),
@@ -171,13 +171,13 @@ class PiT2025(PointOperator):
         distance = SquaredDistance(periodic, scale)
         c = self.positions.count + in_channels
         self.down = PositionAverage(heads, encoder_locality, distance)
-        self.lift = start_normal(mlp_pit_2025(heads * c, width, width))
+        self.lift = start_normal(two_layers(heads * c, width, width))
         self.averages = nn.ModuleList(PositionAverage(heads, 100, distance) for _ in range(depth))
         self.mixers = nn.ModuleList(
-            start_normal(mlp_pit_2025((1 + heads) * width, width, width)) for _ in range(depth)
+            start_normal(two_layers((1 + heads) * width, width, width)) for _ in range(depth)
         )
         self.up = PositionAverage(heads, decoder_locality, distance)
-        self.head = start_normal(mlp_pit_2025(heads * width, width, out_channels))
+        self.head = start_normal(two_layers(heads * width, width, out_channels))
         self.norm = InstanceNorm() if normalization == "instance" else None
 
     def forward(

@@ -32,7 +32,7 @@ from operators.nn.tokens import (
 
 
 _OURS = "sizes of Transolver; no code was found, and no count is known"
-_POSITIONS_LINEAR_NO = {"coordinates": "none"}  # on meshes a holds the positions
+_POSITIONS = {"coordinates": "none"}  # on meshes a holds the positions
 
 Shares = Literal["points", "slices"]
 
@@ -117,11 +117,9 @@ class LinearNO(SliceOperator):
         "navier-stokes": Preset(
             {"width": 256, "slices": 32, "feedforward": 512}, 7_554_049, _OURS, (10, 1), 2
         ),
-        "airfoil": Preset(_POSITIONS_LINEAR_NO, 1_897_345, _OURS, (2, 1), 2),
-        "pipe": Preset(_POSITIONS_LINEAR_NO, 1_897_345, _OURS, (2, 1), 2),
-        "elasticity": Preset(
-            _POSITIONS_LINEAR_NO | {"projection": "linear"}, 848_769, _OURS, (2, 1), 2
-        ),
+        "airfoil": Preset(_POSITIONS, 1_897_345, _OURS, (2, 1), 2),
+        "pipe": Preset(_POSITIONS, 1_897_345, _OURS, (2, 1), 2),
+        "elasticity": Preset(_POSITIONS | {"projection": "linear"}, 848_769, _OURS, (2, 1), 2),
         # time is a channel of a
         "plasticity": Preset(
             {"coordinates": "raw", "feedforward": 128}, 1_634_818, _OURS, (2, 2), 2
@@ -172,11 +170,10 @@ class LinearNO(SliceOperator):
 # Transolver++: slices with a temperature at each point, and with random weights in training.
 
 
-_OURS_TRANSOLVER_PLUS = "sizes of Transolver; those of this dataset are not released"
-_POSITIONS_TRANSOLVER_PLUS = {"coordinates": "none"}  # on meshes a holds the positions
+_OURS_PLUS = "sizes of Transolver; those of this dataset are not released"
 
-TransolverPlusHeads = Float[Tensor, "batch heads n d"]
-TransolverPlusShares = Float[Tensor, "batch heads n slices"]
+Heads = Float[Tensor, "batch heads n d"]
+Weights = Float[Tensor, "batch heads n slices"]
 
 
 def gumbel(like: Tensor) -> Tensor:
@@ -217,7 +214,7 @@ class EideticAttention(nn.Module):
         self.query, self.key, self.value = (nn.Linear(d, d, bias=False) for _ in range(3))
         self.out = nn.Linear(width, width)
 
-    def weights(self, x: TransolverPlusHeads) -> TransolverPlusShares:
+    def weights(self, x: Heads) -> Weights:
         """The positive weights w of points in slices; those of a point sum to 1 over the slices."""
         logits = self.slices(x)
         tau = (self.temperature(x) + self.offset).clamp(min=0.01)
@@ -260,20 +257,18 @@ class TransolverPlus(SliceOperator):
     """
 
     presets: ClassVar[Mapping[str, Preset]] = {
-        "darcy": Preset({"coordinates": "lattice"}, 606_921, _OURS_TRANSOLVER_PLUS, dim=2),
+        "darcy": Preset({"coordinates": "lattice"}, 606_921, _OURS_PLUS, dim=2),
         "navier-stokes": Preset(
             {"coordinates": "lattice", "width": 256, "slices": 32, "feedforward": 256},
             2_326_089,
-            _OURS_TRANSOLVER_PLUS,
+            _OURS_PLUS,
             channels=(10, 1),
             dim=2,
         ),
-        "airfoil": Preset(_POSITIONS_TRANSOLVER_PLUS, 590_793, _OURS_TRANSOLVER_PLUS, (2, 1), 2),
-        "pipe": Preset(_POSITIONS_TRANSOLVER_PLUS, 590_793, _OURS_TRANSOLVER_PLUS, (2, 1), 2),
-        "elasticity": Preset(_POSITIONS_TRANSOLVER_PLUS, 590_793, _OURS_TRANSOLVER_PLUS, (2, 1), 2),
-        "plasticity": Preset(
-            {}, 591_434, _OURS_TRANSOLVER_PLUS, (2, 2), 2
-        ),  # time is a channel of a
+        "airfoil": Preset(_POSITIONS, 590_793, _OURS_PLUS, (2, 1), 2),
+        "pipe": Preset(_POSITIONS, 590_793, _OURS_PLUS, (2, 1), 2),
+        "elasticity": Preset(_POSITIONS, 590_793, _OURS_PLUS, (2, 1), 2),
+        "plasticity": Preset({}, 591_434, _OURS_PLUS, (2, 2), 2),  # time is a channel of a
     }
 
     def __init__(
@@ -310,9 +305,6 @@ class TransolverPlus(SliceOperator):
 
 
 _LIBRARY = "Neural-Solver-Library"
-_POSITIONS = {"coordinates": "none"}
-
-Heads = Float[Tensor, "batch heads n d"]
 
 
 class PhysicsAttention(nn.Module):

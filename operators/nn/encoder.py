@@ -26,7 +26,7 @@ from operators.nn.tokens import check_heads
 # Maps with written-out gradients for the CPU, and products in at least float32.
 
 
-FusedValues = Float[Tensor, "batch n width"]
+Values = Float[Tensor, "batch n width"]
 
 
 def on_processor(u: Tensor) -> bool:
@@ -71,7 +71,7 @@ def inner(
     return torch.bmm(f.mT, g).unflatten(0, (-1, parts)).sum(1)
 
 
-def residual_mlp(u: FusedValues, mlp: nn.Sequential) -> FusedValues:
+def residual_mlp(u: Values, mlp: nn.Sequential) -> Values:
     """u + W₂ relu(W₁ u + b₁) + b₂, where the two linear maps are the first and last of `mlp`.
 
     A dropout between the two maps is not applied.
@@ -104,7 +104,7 @@ class _ResidualMLP(torch.autograd.Function):
 
 
 def moments(
-    u: FusedValues,
+    u: Values,
     weight: Float[Tensor, "_ width"],
     bias: Float[Tensor, " _"],
     z: Float[Tensor, "n q"],
@@ -280,13 +280,13 @@ def product(
 # Galerkin attention, computed as an affine map of the values and coordinates of each point.
 
 
-AffineValues = Float[Tensor, "batch n d"]
+Rows = Float[Tensor, "batch n d"]
 Head = Float[Tensor, "h _"]
 Norms = tuple[Head, Head, Head, Head]
 
 
 def galerkin_attention(
-    u: AffineValues,
+    u: Rows,
     x: Float[Tensor, "n p"],
     weight: Float[Tensor, "3 d d"],
     bias: Float[Tensor, "3 d"],
@@ -297,7 +297,7 @@ def galerkin_attention(
     eps: float,
     drop: Callable[[Tensor], Tensor] | None,
     added: bool,
-) -> AffineValues:
+) -> Rows:
     """Σ_h [x Q_h] [x K_h]ᵀ[x V_h] W_h/n + b, plus u if `added`, computed in the fastest way.
 
     Args:
@@ -320,7 +320,7 @@ def galerkin_attention(
 
 
 def by_products(
-    u: AffineValues,
+    u: Rows,
     x: Float[Tensor, "n p"],
     weight: Float[Tensor, "3 d d"],
     bias: Float[Tensor, "3 d"],
@@ -331,7 +331,7 @@ def by_products(
     eps: float,
     drop: Callable[[Tensor], Tensor] | None = None,
     added: bool = False,
-) -> AffineValues:
+) -> Rows:
     """Galerkin attention as a sequence of PyTorch operations, which autograd differentiates."""
     (n, p), batch, features = x.shape, len(u), u.shape[2] // heads
     z = x if norms is None else torch.cat([x.new_ones(n, 1), x], 1)
@@ -398,7 +398,7 @@ def _before(m: Float[Tensor, "h _ q"], w: Head, b: Head) -> Float[Tensor, "h _ q
 
 
 def written_out(
-    u: AffineValues,
+    u: Rows,
     x: Float[Tensor, "n p"],
     weight: Float[Tensor, "3 d d"],
     bias: Float[Tensor, "3 d"],
@@ -408,7 +408,7 @@ def written_out(
     norms: Norms | None,
     eps: float,
     added: bool,
-) -> AffineValues:
+) -> Rows:
     """Galerkin attention without dropout, with a hand-written gradient; x gets no gradient."""
     parameters = (weight, bias, out_weight, out_bias, *(norms or ()))
     return _GalerkinMap.apply(u.contiguous(), x, heads, eps, added, *parameters)  # pyright: ignore[reportReturnType]
@@ -571,7 +571,6 @@ def _of_sums(g_sums: Tensor, z: Tensor, kv: Tensor) -> Tensor:
 # Residual layers whose map begins with a layer norm N, with gradients written out for the CPU.
 
 
-PrenormValues = Float[Tensor, "batch n width"]
 _aten = torch.ops.aten
 
 
@@ -591,7 +590,7 @@ def _norm_gradients(
     )
 
 
-def normed_mlp(u: PrenormValues, norm: nn.LayerNorm, mlp: nn.Sequential, added: bool) -> Tensor:
+def normed_mlp(u: Values, norm: nn.LayerNorm, mlp: nn.Sequential, added: bool) -> Tensor:
     """W₂ gelu(W₁ N(u) + b₁) + b₂, plus u if `added`; `mlp` has two linear maps and a GELU."""
     first, _, last = mlp
     if not on_processor(u):
@@ -632,8 +631,8 @@ class _NormedMLP(torch.autograd.Function):
 
 
 def normed_projections(
-    u: PrenormValues, norm: nn.LayerNorm, weight: Float[Tensor, "3 d d"], bias: Float[Tensor, "3 d"]
-) -> tuple[PrenormValues, PrenormValues, PrenormValues]:
+    u: Values, norm: nn.LayerNorm, weight: Float[Tensor, "3 d d"], bias: Float[Tensor, "3 d"]
+) -> tuple[Values, Values, Values]:
     """The three maps W N(u) + b, such as queries, keys and values."""
     if not on_processor(u):
         h = norm(u)
@@ -675,9 +674,7 @@ class _NormedProjections(torch.autograd.Function):
         return g_u, g_norm_weight, g_norm_bias, g_weight, g_bias, None
 
 
-def linear_added(
-    u: PrenormValues, v: Float[Tensor, "batch n _"], linear: nn.Linear
-) -> PrenormValues:
+def linear_added(u: Values, v: Float[Tensor, "batch n _"], linear: nn.Linear) -> Values:
     """The sum of u and of a linear map of v."""
     if not on_processor(u):
         return u + linear(v)
@@ -702,14 +699,14 @@ class _LinearAdded(torch.autograd.Function):
 
 
 def efficient_attention_added(
-    u: PrenormValues,
+    u: Values,
     norm: nn.LayerNorm,
     query: Float[Tensor, "d d"],
     key: Float[Tensor, "d d"],
     value: Float[Tensor, "d d"],
     out: nn.Linear,
     heads: int,
-) -> PrenormValues:
+) -> Values:
     """u + Σ_h softmax(Q_h) (softmax(K_h)ᵀ V_h) W_h / √d + b with [Q K V] = N(u) [W_q W_k W_v].
 
     The softmax of Q is over the d features of a head, that of K over the points. The function is
@@ -791,7 +788,6 @@ def _softmax_backward(g: Tensor, y: Tensor, dim: int) -> None:
     _aten._softmax_backward_data.out(g, y, dim, y.dtype, grad_input=g)
 
 
-Values = Float[Tensor, "batch n width"]
 Points = Float[Tensor, "n p"] | Float[Tensor, "batch n p"]
 # False at padding; or quadrature weights, 0 at padding
 Real = Bool[Tensor, "batch n"] | Float[Tensor, "_ n"] | None

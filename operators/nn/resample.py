@@ -9,18 +9,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from operators.base import MESHES, Mask, Operator, Points, Targets, at_least, check_input
-from operators.base import Function as GridsFunction
+from operators.base import MESHES, Function, Mask, Operator, Points, Targets, at_least, check_input
 from operators.nn.encoder import on_processor, product
 from operators.nn.tokens import Coordinates, Positions, cached
 
-Function = Float[Tensor, "batch n1 n2 c"]
+Image = Float[Tensor, "batch n1 n2 c"]
 Grid = Float[Tensor, "n1 n2 2"]
 Resampling = Literal["bicubic", "periodic", "fourier"]
 _ROUNDING = 1e-5  # largest deviation from a product grid, over the extent of the grid
 
 
-def resized(u: Function, n1: int, n2: int) -> Float[Tensor, "batch {n1} {n2} c"]:
+def resized(u: Image, n1: int, n2: int) -> Float[Tensor, "batch {n1} {n2} c"]:
     """Bilinear interpolation from a uniform grid to n1 x n2 uniform points with the same ends.
 
     `resized_grid` returns the coordinates of the new points.
@@ -37,7 +36,7 @@ def resized(u: Function, n1: int, n2: int) -> Float[Tensor, "batch {n1} {n2} c"]
     return v.permute(0, 2, 3, 1)
 
 
-def _stretched_by_products(u: Function, sizes: tuple[int, int]) -> Float[Tensor, "batch m1 m2 c"]:
+def _stretched_by_products(u: Image, sizes: tuple[int, int]) -> Float[Tensor, "batch m1 m2 c"]:
     v = u
     for axis, m in enumerate(sizes):
         n, batch, rest = v.shape[axis + 1], math.prod(v.shape[: axis + 1]), v.shape[axis + 2 :]
@@ -97,9 +96,7 @@ def interpolation(x: Float[Tensor, " n"], y: Float[Tensor, " m"]) -> Float[Tenso
     ) * weight[:, None]
 
 
-def interpolated(
-    u: Function, x: Grid, y: Float[Tensor, "m1 m2 2"]
-) -> Float[Tensor, "batch m1 m2 c"]:
+def interpolated(u: Image, x: Grid, y: Float[Tensor, "m1 m2 2"]) -> Float[Tensor, "batch m1 m2 c"]:
     """Bilinear interpolation from the points x to the points y of product grids."""
     batch, m1 = len(u), len(y)
     first = interpolation(x[:, 0, 0].contiguous(), y[:, 0, 0])
@@ -321,7 +318,7 @@ class GridOperator(Operator):
         return margin
 
     def forward(
-        self, a: GridsFunction, x: Points, y: Targets | None = None, mask: Mask | None = None
+        self, a: Function, x: Points, y: Targets | None = None, mask: Mask | None = None
     ) -> Float[Tensor, "batch ... c_out"]:
         check_input(self, a, x, y, mask)
         if y is not None and x.ndim == a.ndim:
@@ -347,7 +344,7 @@ class GridOperator(Operator):
             return interpolation(x[:, 0].contiguous(), y[:, 0]) @ u
         return interpolated(u, x, y)
 
-    def _with_frames(self, a: GridsFunction) -> Float[Tensor, "batch ... f"]:
+    def _with_frames(self, a: Function) -> Float[Tensor, "batch ... f"]:
         """If there are frames, repeat a along an axis of frames and append their time to a."""
         channels = self.frame_channels
         if not channels:
@@ -377,7 +374,7 @@ def for_each_axis(name: str, value: Number | list[Number], axes: int) -> list[Nu
     return numbers
 
 
-def _index_points(a: GridsFunction) -> Float[Tensor, "*grid dim"]:
+def _index_points(a: Function) -> Float[Tensor, "*grid dim"]:
     """Points j/(n - 1) along each axis of the grid of a."""
     axes = [torch.linspace(0, 1, n, dtype=a.dtype, device=a.device) for n in a.shape[1:-1]]
     return torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)

@@ -427,13 +427,13 @@ class FourierLayer(nn.Module):
 # Fourier transforms of functions on scattered points, and maps from these points to a torus.
 
 
-CONVOLUTIONS_NONUNIFORM = {1: SpectralConv1d, 2: SpectralConv2d}
+POINT_CONVOLUTIONS = {1: SpectralConv1d, 2: SpectralConv2d}
 
 Waves = Float[Tensor, "n two_modes"] | Float[Tensor, "batch n two_modes"]
 Transform = Literal["mean", "sum"]
 
 
-def frequencies_nonuniform(dim: int, m: int) -> Float[Tensor, "dim modes"]:
+def signed_frequencies(dim: int, m: int) -> Float[Tensor, "dim modes"]:
     """Frequencies k in the order of the weights of `SpectralConv1d` or `SpectralConv2d`.
 
     >>> frequencies(2, 2).long().tolist()
@@ -481,11 +481,11 @@ class NonuniformConv(nn.Module):
     ) -> None:
         super().__init__()
         self.modes, self.transform = modes, transform
-        weight = CONVOLUTIONS_NONUNIFORM[dim](in_channels, out_channels, modes).weight
+        weight = POINT_CONVOLUTIONS[dim](in_channels, out_channels, modes).weight
         self.weight = nn.Parameter(
             nn.init.uniform_(weight.detach(), 0, 1 / (in_channels * out_channels))
         )
-        k = frequencies_nonuniform(dim, modes)
+        k = signed_frequencies(dim, modes)
         self.register_buffer("k", k, persistent=False)
         # a coefficient of k also stands for -k, except on the axis where both are stored
         counted = torch.where(k[-1] == 0, 1.0, 2.0)

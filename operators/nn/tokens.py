@@ -319,8 +319,8 @@ class RandomWaves(nn.Module):
 
 
 Values = Float[Tensor, "batch n c"]
-PositionPoints = Float[Tensor, "n dim"] | Float[Tensor, "batch n dim"]
-PositionTargets = Float[Tensor, "m dim"] | Float[Tensor, "batch m dim"]
+Points = Float[Tensor, "n dim"] | Float[Tensor, "batch n dim"]
+Targets = Float[Tensor, "m dim"] | Float[Tensor, "batch m dim"]
 
 # entries of an attention matrix that are computed at a time: 256 MB in float32
 ENTRIES = 2**26
@@ -348,7 +348,7 @@ class SquaredDistance:
         if not self.scale > 0:
             raise ValueError(f"scale must be positive, got {self.scale}")
 
-    def __call__(self, y: PositionTargets, x: PositionPoints) -> Float[Tensor, "*batch m n"]:
+    def __call__(self, y: Targets, x: Points) -> Float[Tensor, "*batch m n"]:
         d = y.new_zeros(y.shape[-2], x.shape[-2])
         # axis by axis, without an (m, n, dim) tensor or the cancellation of |y|² - 2xy + |x|²
         for yi, xi in zip(y.unbind(-1), x.unbind(-1), strict=True):
@@ -431,7 +431,7 @@ class PositionWeights(nn.Module):
         return torch.tan(math.pi / 4 * (1 - 1e-7) * (1 + torch.sin(self.r)))
 
     def scores(
-        self, x: PositionPoints, y: PositionTargets, mask: Real | None = None
+        self, x: Points, y: Targets, mask: Real | None = None
     ) -> Float[Tensor, "*batch heads m n"]:
         """-λD for neighbours and -∞ for other points; no batch axis if samples share x and y."""
         d = self.distance(y, x)
@@ -448,8 +448,8 @@ class PositionWeights(nn.Module):
     def averages(
         self,
         v: Float[Tensor, "batch n heads d"],
-        x: PositionPoints,
-        y: PositionTargets,
+        x: Points,
+        y: Targets,
         mask: Real | None = None,
     ) -> Float[Tensor, "batch m width"]:
         """Multiply the matrix of each head by the values v of the head; concatenate the heads."""
@@ -465,7 +465,7 @@ class PositionWeights(nn.Module):
         v = torch.cat(parts, dim=1).unflatten(2, (batch, -1))  # (heads, m, batch, d)
         return v.permute(2, 1, 0, 3).flatten(2)
 
-    def _rows(self, batch: int, x: PositionPoints) -> int:
+    def _rows(self, batch: int, x: Points) -> int:
         """Number of points y whose rows of the matrices are computed at a time."""
         return max(1, ENTRIES // (batch * self.heads * x.shape[-2]))
 
@@ -482,7 +482,7 @@ class PositionAttention(PositionWeights):
         self.r = nn.Parameter(torch.empty(heads).uniform_(-limit, limit))
 
     def forward(
-        self, u: Values, x: PositionPoints, y: PositionTargets, mask: Real | None = None
+        self, u: Values, x: Points, y: Targets, mask: Real | None = None
     ) -> Float[Tensor, "batch m width"]:
         v = self.value(u).unflatten(-1, (self.heads, -1))  # (batch, n, heads, d)
         return nn.functional.gelu(self.averages(v, x, y, mask))
@@ -496,7 +496,7 @@ class PositionAverage(PositionWeights):
         self.r = nn.Parameter(torch.rand(heads))
 
     def forward(
-        self, u: Values, x: PositionPoints, y: PositionTargets, mask: Real | None = None
+        self, u: Values, x: Points, y: Targets, mask: Real | None = None
     ) -> Float[Tensor, "batch m hc"]:
         return self.averages(u[:, :, None].expand(-1, -1, self.heads, -1), x, y, mask)
 
@@ -518,7 +518,7 @@ class SelfPositionAttention(PositionAttention):
         self.key = projection(in_channels, width, heads)
 
     def forward(
-        self, u: Values, x: PositionPoints, y: PositionTargets, mask: Real | None = None
+        self, u: Values, x: Points, y: Targets, mask: Real | None = None
     ) -> Float[Tensor, "batch m width"]:
         q, k, v = (split(p(u), self.heads) for p in (self.query, self.key, self.value))
         rows = self._rows(len(u), x)
@@ -540,7 +540,7 @@ class SelfAttention(nn.Module):
         self.value = projection(in_channels, width, heads)
 
     def forward(
-        self, u: Values, x: PositionPoints, y: PositionTargets, mask: Real | None = None
+        self, u: Values, x: Points, y: Targets, mask: Real | None = None
     ) -> Float[Tensor, "batch m width"]:
         q, k, v = (split(p(u), self.heads) for p in (self.query, self.key, self.value))
         v = nn.functional.scaled_dot_product_attention(q, k, v, as_keys(mask))

@@ -30,7 +30,7 @@ from operators.registry import OPERATORS
 from operators.trained import trained_folder, trained_models
 from operators.transforms import Boundary, Extent, Normalizer, Predictor
 from pdegen.domains import Box, DomainError, from_attributes
-from pdegen.ownership import FileError, read, read_json, write
+from pdegen.files import FileError, read, read_json, write
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"  # files of a model folder
 MODEL_FORMAT = "pdegen model 1"

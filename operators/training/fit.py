@@ -45,7 +45,7 @@ from operators.training.step import (
     keep_memory,
 )
 from operators.transforms import Predictor
-from pdegen.ownership import DamagedError, FileError, Writer, read, read_lines, write_lines
+from pdegen.files import DamagedError, FileError, Writer, read, read_lines, write_lines
 
 # Settings of a training: loss, optimizer and learning rate schedule.
 

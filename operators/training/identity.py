@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from operators.plugins import digests_of
-from pdegen.ownership import DamagedError
+from pdegen.files import DamagedError
 
 MADE_FROM = "made_from"
 # entries of run.json and of the headers of checkpoints that determine a training

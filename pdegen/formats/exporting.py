@@ -21,6 +21,7 @@ import h5py
 import numpy as np
 from scipy.io import savemat
 
+from pdegen.files import MANIFEST, check_room, enclosing_store, is_url, note_all, start_manifest
 from pdegen.formats.arrays import KEY, MARK, WRITTEN, Contents, Digest, FormatError
 from pdegen.formats.export_metadata import (
     FILE,
@@ -35,7 +36,6 @@ from pdegen.formats.export_metadata import (
 from pdegen.formats.huggingface import CARD, RecipeText, check_huggingface, huggingface_folder
 from pdegen.formats.plan import check_replaceable, open_file, replacing, unpacked
 from pdegen.generation.generate import Progress
-from pdegen.ownership import MANIFEST, check_room, enclosing_store, is_url, note_all, start_manifest
 from pdegen.schema import near
 from pdegen.store.reading import Store, open_sealed
 from pdegen.store.writing import Fault

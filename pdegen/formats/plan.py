@@ -18,13 +18,12 @@ import numpy as np
 
 from pdegen.domains import GRIDS, Box, Domain, Grid
 from pdegen.domains import NAMES as SPACE
+from pdegen.files import exchanged, flush_folder, foreign_files
 from pdegen.formats import sandbox
 from pdegen.formats.arrays import BLOCK, Array, Contents, Digest, FormatError
 from pdegen.formats.npy import MAGIC, npy
-from pdegen.ownership import exchanged, flush_folder, foreign_files
 from pdegen.store.format import LEADING, Json, Physics, splits_fault
 from pdegen.store.layout import Coordinate, Variable
-from pdegen.store.layout import times as times
 
 # Options of an import, which describe the arrays of a file.
 
@@ -173,7 +172,7 @@ _NEW, _OLD, _SCRATCH = "new", "old", "new.arrays"  # names in the hidden folder
 
 def check_replaceable(folder: Path) -> None:
     """Raise FormatError if a folder contains files that no export has written, or that were edited
-    afterwards (`pdegen.ownership`). Examples are the .git folder of a clone and an edited card."""
+    afterwards (`pdegen.files`). Examples are the .git folder of a clone and an edited card."""
     foreign = foreign_files(folder)
     foreign += sorted(path.name for path in folder.iterdir() if path.is_dir() and not any(
         inner.is_file() for inner in path.rglob("*")))  # fmt: skip

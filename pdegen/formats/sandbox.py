@@ -24,9 +24,9 @@ from typing import Any
 
 import numpy as np
 
+from pdegen.files import check_room
 from pdegen.formats import arrays as limits
 from pdegen.formats.arrays import Array, Contents, FormatError, Location, printable
-from pdegen.ownership import check_room
 
 SECONDS = 30  # processor time for any file, in seconds
 BYTES_IN_A_SECOND = 2**24

@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 
 from pdegen.equations.base import Problem, SampleError
+from pdegen.files import check_room, enclosing_store
 from pdegen.generation.pools import Pool, check, pool
 from pdegen.numerics.device import SolveError, WorkerError, one_thread
-from pdegen.ownership import check_room, enclosing_store
 from pdegen.plugins import error_in_plugin, error_summary, path_of, plugin_of
 from pdegen.recipe import Recipe, fingerprint_of, recipe_folder
 from pdegen.schema import SchemaError
@@ -186,9 +186,7 @@ def check_no_unexpected(objects: Objects, store: Store | None = None) -> None:
         )
 
 
-def laid_out_existing(
-    objects: Objects, layout: dict[str, bytes], check: Callable[[], None]
-) -> Store:
+def laid_out_anew(objects: Objects, layout: dict[str, bytes], check: Callable[[], None]) -> Store:
     """Remove the objects at a URL, except `log/`, and lay out a new store there.
 
     Args:
@@ -794,7 +792,7 @@ def write(job: Job, url: str, options: Options = Options()) -> Store:
         if begun is not None:
             suspects = altered(begun)
         still_mine = partial(lock.check, objects, mine)  # called around each write
-        lay_out = resumed if resumes else laid_out_existing
+        lay_out = resumed if resumes else laid_out_anew
         store = lay_out(objects, laid_out, still_mine)
         if todo is None:
             todo = _unsound(store, mine.job, workers)

@@ -225,12 +225,10 @@ class _Descent:
 
 
 _fft: Any = scipy.fft  # not in its stubs
-_FITS_LEVEL_SET = 1.02  # misfit that ends the steps (the discrepancy principle)
-_SETTLED_LEVEL_SET = 1e-3  # relative decrease of the misfit over three steps that ends them
 _COARSE_STEPS = 3  # largest number of steps on coarse cells
 _RESIDUAL_LEFT = 0.7  # share of the residual at which the iterations of a step stop
 _ITERATIONS = 10  # largest number of iterations of a step
-_SHORTEST_LEVEL_SET = 0.1  # smallest step length of the line search
+_SHORTEST_FLOW = 0.1  # smallest step length of the line search
 
 
 @dataclass(frozen=True)
@@ -332,7 +330,7 @@ class _Motion:
             r = self.data - self.model.observation(at.u)
             misfit = self.misfit(r)
             misfits.append(misfit)
-            self.converged = misfit <= _FITS_LEVEL_SET or settled(misfits, _SETTLED_LEVEL_SET)
+            self.converged = misfit <= _FITS or settled(misfits, _SETTLED)
             if self.converged:
                 break
             change = self.step(r, lambda v, at=at, delta=delta: at.jvp(delta * v),
@@ -340,7 +338,7 @@ class _Motion:
             length = 1.0
             while self.misfit(self.residual(phi + length * change)) >= misfit:
                 length /= 2
-                if length < _SHORTEST_LEVEL_SET:
+                if length < _SHORTEST_FLOW:
                     return phi
             phi, self.steps = phi + length * change, self.steps + 1
         return phi

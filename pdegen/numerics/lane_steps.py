@@ -19,8 +19,8 @@ import numpy as np
 from jaxtyping import Complex, Float
 
 from pdegen.numerics.compilation import compiled
-from pdegen.numerics.lane_transforms import HALVES as HALVES_LANE_MARCH
-from pdegen.numerics.lane_transforms import JOINED as JOINED_LANE_MARCH
+from pdegen.numerics.lane_transforms import HALVES as HALVES_ADDRESS
+from pdegen.numerics.lane_transforms import JOINED as JOINED_ADDRESS
 from pdegen.numerics.lane_transforms import TransformPlan
 from pdegen.numerics.lanes import (
     LANES,
@@ -83,8 +83,8 @@ class LaneMarch:
         integrals = np.zeros((len(blocks), self._watched, LANES))
         rates = _aligned(np.zeros((3, max(1, self._watched), LANES)))
         states = _empty(6 * blocks[0].size)
-        for number, (block, total) in enumerate(zip(blocks, integrals, strict=True)):
-            table = self._table(slice(number * LANES, (number + 1) * LANES))
+        for place, (block, total) in enumerate(zip(blocks, integrals, strict=True)):
+            table = self._table(slice(place * LANES, (place + 1) * LANES))
             for first in range(0, count, _CHECK_INTERVAL):
                 if not np.isfinite(block.sum(axis=0)).any():
                     break
@@ -202,7 +202,7 @@ class LaneMarch:
             INSTRUCTIONS: len(program), COUPLING: held(coupling),
             COUPLINGS: len(n.coupling), BY_SAMPLE: int(self._by_sample),
             REAL: int(np.isrealobj(self.step.half)),
-            HALVES: HALVES_LANE_MARCH, JOINED: JOINED_LANE_MARCH, **ADDRESSES,
+            HALVES: HALVES_ADDRESS, JOINED: JOINED_ADDRESS, **ADDRESSES,
         }  # fmt: skip
         if not self._by_sample:
             for place, values, axes in self._coefficients:
@@ -427,9 +427,9 @@ def _rows(setup):
     halves, joined = integer(setup, HALVES), integer(setup, JOINED)
     pointwise = integer(setup, POINTWISE)
     for row in range(rows):
-        for field in range(fields):
-            buffer = buffers + _COMPLEX_BYTES * half * field
-            source = columns + _COMPLEX_BYTES * top * (field * rows + row)
+        for f in range(fields):
+            buffer = buffers + _COMPLEX_BYTES * half * f
+            source = columns + _COMPLEX_BYTES * top * (f * rows + row)
             call(halves, (buffer, source, half, top - 1, turns))
             call(transform, (buffer, plan, 0))
         call(pointwise, (buffers, setup))
@@ -456,9 +456,9 @@ def _slope(v, change, setup):
             grown = load(change, 2 * modes * to + i) + factor * load(v, 2 * modes * of + i)
             store(change, 2 * modes * to + i, grown)
     terms = integer(setup, FIELD_TERMS)
-    for field in range(integer(setup, FIELDS)):
-        first, count = integer(terms, 2 * field), integer(terms, 2 * field + 1)
-        call(integer(setup, TO_COLUMNS), (v, columns + field * size, first, count, setup))
+    for f in range(integer(setup, FIELDS)):
+        first, count = integer(terms, 2 * f), integer(terms, 2 * f + 1)
+        call(integer(setup, TO_COLUMNS), (v, columns + f * size, first, count, setup))
     if integer(setup, FIELDS):
         call(integer(setup, ROWS_OF), (setup,))
     terms = integer(setup, PRODUCT_TERMS)

@@ -31,7 +31,7 @@ _WEYL = 0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B  # added to the key in each round
 _ROUNDS = 10
 
 
-def words_streams(
+def stream_words(
     seed: int, samples: Sequence[int], count: int, device: str
 ) -> Int64[Array, "batch count"]:
     """The first `count` words of the streams with the keys (seed, sample), with one row per sample.
@@ -141,7 +141,7 @@ class NormalStream:
             words >>= np.uint64(11)
             uniform = words.astype(np.float64)
         else:
-            words = words_streams(self.seed, samples, count, device)
+            words = stream_words(self.seed, samples, count, device)
             uniform = ((words >> 11) & (2**53 - 1)).double()  # the shift copies the sign
         uniform += 0.5
         uniform *= 2.0**-53

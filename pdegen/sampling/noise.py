@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
+import pydantic
 from jaxtyping import Bool, Float
-from pydantic import Field as NoiseKindsField
 from pydantic import (
     SerializerFunctionWrapHandler,
     field_validator,
@@ -27,12 +27,6 @@ from pydantic import (
 from pdegen.numerics.device import one_thread
 from pdegen.sampling.gaussian import NormalStream
 from pdegen.schema import Positive, Strict, near
-
-if TYPE_CHECKING:
-    Kind = str
-else:
-    Kind = Literal[tuple(KINDS)]  # the words that files may have
-
 
 _CACHE_POINTS = 32768  # points of a block of fields: a few such arrays fit into a core's cache
 
@@ -426,6 +420,10 @@ KINDS: dict[str, type[NoiseModel]] = {
     "sensors": SensorNoise,
     "published": PublishedNoise,
 }
+if TYPE_CHECKING:
+    Kind = str
+else:
+    Kind = Literal[tuple(KINDS)]  # the words that files may have
 KEYS_OF_KIND: dict[str, dict[str, float]] = {  # keys of one kind only, with their defaults
     "correlated": {"length": 0.1},
     "sensors": {"fraction": 0.1},
@@ -444,9 +442,9 @@ class NoiseKind(Strict):
     """
 
     kind: Kind = "ensemble"
-    seed: Annotated[int, NoiseKindsField(ge=0, lt=2**64)] = 0
+    seed: Annotated[int, pydantic.Field(ge=0, lt=2**64)] = 0
     length: Positive | None = None
-    fraction: Annotated[float, NoiseKindsField(gt=0, le=1)] | None = None
+    fraction: Annotated[float, pydantic.Field(gt=0, le=1)] | None = None
 
     @field_validator("kind", mode="before")
     @classmethod
@@ -500,7 +498,7 @@ class Noise(NoiseKind):
             [dimensionless, dB of "snr"]
     """
 
-    level: Annotated[float, NoiseKindsField(allow_inf_nan=False)]
+    level: Annotated[float, pydantic.Field(allow_inf_nan=False)]
 
     @model_validator(mode="after")
     def _possible(self) -> Noise:

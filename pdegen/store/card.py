@@ -95,7 +95,7 @@ def croissant(store: Description, root_digest: str) -> Json:
         "recordSet": [
             *(_array(arrays[name], name in store.variables) for name in names),
             *(_labels(names) for names in (store.labels,) if names is not None),
-            _splits_croissant(metadata.splits),
+            _split_records(metadata.splits),
         ],
     }  # fmt: skip
 
@@ -165,7 +165,7 @@ def _record_set(
     }
 
 
-def _splits_croissant(splits: Mapping[str, tuple[int, int]]) -> Json:
+def _split_records(splits: Mapping[str, tuple[int, int]]) -> Json:
     kinds = {"name": "sc:Text", "first": "cr:Int64", "end": "cr:Int64"}
     return {
         "@type": "cr:RecordSet",

@@ -212,11 +212,11 @@ class Array:
         shard = zarr.chunk_grid.configuration.chunk_shape
         if len(set(dims)) != len(dims) or len(dims) != len(zarr.shape):
             refuse(f"{name} has a name for each axis of {zarr.shape}, got {dims}")
-        _check_arrays(same(zarr.chunk_key_encoding, KEYS), f"{name}: keys", zarr.chunk_key_encoding)
+        _possible(same(zarr.chunk_key_encoding, KEYS), f"{name}: keys", zarr.chunk_key_encoding)
         array = cls(name, dims, zarr.shape, dtype, shard, shard, "none", zarr.attributes)
         fill_value = array.fill
         expected = "NaN" if math.isnan(fill_value) else np.array(fill_value).astype(dtype).item()
-        _check_arrays(same(zarr.fill_value, expected), f"{name}: fill value", zarr.fill_value)
+        _possible(same(zarr.fill_value, expected), f"{name}: fill value", zarr.fill_value)
         if sizes is None:
             return _coordinate(array, zarr.codecs)
         return _variable(array, zarr.codecs, *sizes)
@@ -250,7 +250,7 @@ def _coordinate(array: Array, codecs: list[Json]) -> Array:
 
 def _variable(array: Array, codecs: list[Json], samples: int, shard: int) -> Array:
     name, shape, item = array.name, array.shape, array.dtype.itemsize
-    _check_arrays(array.dims[:1] == ("sample",), f"{name}: dimensions", array.dims)
+    _possible(array.dims[:1] == ("sample",), f"{name}: dimensions", array.dims)
     if shape[:1] != (samples,):
         refuse(f"{name} has shape {shape}: the store has samples = {samples}")
     values, crc32c = _plain(array)
@@ -330,7 +330,7 @@ def check_axes(
             has the wrong axes.
     """
     total = sum(array.nbytes for array in coordinates.values())
-    _check_arrays(total <= CHUNK_BYTES, "the size of all coordinates", total)
+    _possible(total <= CHUNK_BYTES, "the size of all coordinates", total)
     along = {dim: array.shape for dim, array in coordinates.items() if array.dims in ((), (dim,))}
     sizes = dict[str, int]()
     for name, array in (*variables.items(), *coordinates.items()):
@@ -340,16 +340,16 @@ def check_axes(
                 refuse(f"{name} has {n} points along {dim}, the coordinate has shape {shape}")
     used = {dim for array in variables.values() for dim in array.dims[1:]}
     for dim in used & {*SPACE, "level", "time"}:
-        _check_arrays(dim in along, "an axis without a coordinate", dim)
+        _possible(dim in along, "an axis without a coordinate", dim)
     for name in coordinates.keys() & {*SPACE, "sample", "level", "time"}:
         array, space = coordinates[name], name in SPACE
         if space and domain and name not in (*array.dims, *used):
             continue  # positions along other axes
-        _check_arrays(
+        _possible(
             name in along and bool(array.dims or not space), f"{name}: dimensions", array.dims
         )
-        _check_arrays(not space or name in used, "an axis that no variable has", name)
-        _check_arrays(not space or bool(array.metadata.grid), f"{name}: grid", array.metadata.grid)
+        _possible(not space or name in used, "an axis that no variable has", name)
+        _possible(not space or bool(array.metadata.grid), f"{name}: grid", array.metadata.grid)
 
 
 def same(value: object, expected: object) -> bool:
@@ -358,7 +358,7 @@ def same(value: object, expected: object) -> bool:
     return json.dumps(value, sort_keys=True) == json.dumps(expected, sort_keys=True)
 
 
-def _check_arrays(sound: bool, claim: str, value: object) -> None:
+def _possible(sound: bool, claim: str, value: object) -> None:
     if not sound:
         refuse(f"{claim} cannot be {value!r:.80}")
 
@@ -854,7 +854,6 @@ def _check(sound: bool, claim: str, value: object) -> None:
 # The parsed `zarr.json` of a store. It has the metadata of the store and of all its arrays.
 
 
-_CLOSED_DESCRIPTION = ConfigDict(strict=True, extra="forbid", defer_build=True)
 # errors of an access to nested JSON in which keys are missing or types are wrong
 _MALFORMED = (KeyError, TypeError, AttributeError, IndexError, RecursionError, ArithmeticError)
 
@@ -863,14 +862,14 @@ class UnfinishedMetadataError(MetadataError):
     """The store is unfinished: the process that laid it out was interrupted."""
 
 
-@typed(frozen=True, config=_CLOSED_DESCRIPTION)
+@typed(frozen=True, config=_CLOSED)
 class _Arrays:
     kind: Literal["inline"]
     must_understand: Literal[False]
     metadata: Annotated[Mapping[Name, ZarrArray], Field(max_length=256)]
 
 
-@typed(frozen=True, config=_CLOSED_DESCRIPTION)
+@typed(frozen=True, config=_CLOSED)
 class _Group:
     zarr_format: Literal[3]
     node_type: Literal["group"]
@@ -1007,17 +1006,15 @@ def _described(raw: Json, attributes: Json, version: int) -> Description:
     required = ("content", "statistics") if metadata.sealed else ()
     absent = [name for name in required if name not in attributes]
     absent += [name for name in _OPTIONAL if attributes.get(name, "") is None]
-    _check_description(not absent, "the attributes of the format have values", absent)
+    _check(not absent, "the attributes of the format have values", absent)
     arrays = dict[str, Array]()
     for name, array in zarr_arrays.items():
         for value in raw["consolidated_metadata"]["metadata"][name]["attributes"].values():
             fits = type(value) is not int or abs(value) < 2**64  # titles print it as a float
-            _check_description(fits, f"{name}: numbers are below 2**64", value)
+            _check(fits, f"{name}: numbers are below 2**64", value)
         sizes = (metadata.samples, metadata.shard) if name in metadata.variables else None
         arrays[name] = Array.of(name, array, sizes)
-    _check_description(
-        set(metadata.variables) <= arrays.keys(), "variables are arrays", metadata.variables
-    )
+    _check(set(metadata.variables) <= arrays.keys(), "variables are arrays", metadata.variables)
     variables = {name: arrays[name] for name in metadata.variables}
     coordinates = {name: array for name, array in arrays.items() if name not in variables}
     check_axes(variables, coordinates, metadata.domain is not None)
@@ -1026,7 +1023,7 @@ def _described(raw: Json, attributes: Json, version: int) -> Description:
         labels = Labels.common((a.dims, a.shape, a.metadata.channels) for a in variables.values())
     stored = None if CHANNEL in arrays else raw["consolidated_metadata"]["metadata"].get(CHANNEL)
     expected = None if labels is None else labels.zarr_metadata
-    _check_description(same(stored, expected), "channel is the coordinate of channel names", stored)
+    _check(same(stored, expected), "channel is the coordinate of channel names", stored)
     return Description(raw, version, metadata, variables, coordinates, labels)
 
 
@@ -1038,11 +1035,6 @@ def _without_labels(raw: Json) -> Json:
         return raw
     others = {name: array for name, array in arrays.items() if name != CHANNEL}
     return {**raw, "consolidated_metadata": {**consolidated, "metadata": others}}
-
-
-def _check_description(sound: bool, claim: str, value: object) -> None:
-    if not sound:
-        raise MetadataError(f"{claim}, got {value!r:.80}")
 
 
 _GROUP = TypeAdapter(_Group)

@@ -26,7 +26,7 @@ from fsspec.implementations.local import (  # pyright: ignore[reportMissingTypeS
     LocalFileSystem,
 )
 
-from pdegen import ownership
+from pdegen import files
 
 # Converts failures of disks and object stores to OSErrors, and retries transient failures.
 
@@ -364,7 +364,7 @@ class Objects:
         with as_os_errors(path):
             if self.is_local:
                 _check_regular(path)
-                data = ownership.read_disk(path, at_most)
+                data = files.read_at_most(path, at_most)
             elif at_most is None:
                 data = filesystem.cat_file(path)
             else:
@@ -406,7 +406,7 @@ class Objects:
         it is a symbolic link, because such a link may lead out of the store."""
         path = self._path(key)
         if self.is_local:
-            ownership.check_folders(self.root, path)
+            files.check_folders(self.root, path)
         return path
 
     def links(self) -> list[str]:
@@ -437,11 +437,11 @@ class Objects:
             if check is not None:
                 self._checked(key, data, check)
             return
-        with ownership.finished(path, data) as partial:
+        with files.finished(path, data) as partial:
             if check is not None:
-                ownership.put(partial, path, check)
+                files.put(partial, path, check)
             else:
-                ownership.clear(path)
+                files.clear(path)
                 os.replace(partial, path)
 
     def write_all(
@@ -479,15 +479,15 @@ class Objects:
                         raise
                     raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path) from error
             return
-        with ownership.finished(path, data) as partial:
-            ownership.clear(path)
-            ownership.put_new(partial, path)
+        with files.finished(path, data) as partial:
+            files.clear(path)
+            files.put_new(partial, path)
 
     def clear(self, key: str) -> None:
         """Remove an empty folder at a key where an object is to be written. Raises OSError if the
         folder contains files."""
         if self.is_local:
-            ownership.clear(self._writable_path(key))
+            files.clear(self._writable_path(key))
 
     def check_conditional(self) -> None:
         """Test that the server refuses to create an object that already exists.
@@ -497,7 +497,7 @@ class Objects:
         """
         if self.is_local:
             return
-        key = f"{uuid.uuid4().hex}{ownership.PARTIAL_DISK}"
+        key = f"{uuid.uuid4().hex}{files.PARTIAL}"
         try:
             with suppress(FileExistsError):  # a retry after a lost answer finds this object
                 self.create(key, b"first")
@@ -545,7 +545,7 @@ class Objects:
             except FileNotFoundError:
                 return
             if self.is_local:
-                ownership.flush_folder(os.path.dirname(path))
+                files.flush_folder(os.path.dirname(path))
 
     @retried
     def remove_all(self, key: str = "", check: Callable[[], None] | None = None) -> None:
@@ -565,7 +565,7 @@ class Objects:
             if check is None:
                 self._location[0].rm(path, recursive=True)
                 return
-        aside = ownership.beside(path)
+        aside = files.beside(path)
         os.rename(path, aside)
         try:
             check()
@@ -596,14 +596,14 @@ class Objects:
                     with suppress(FileNotFoundError):  # its writer runs and has renamed it
                         os.remove(os.path.join(folder, name))
                 if partial or aside:
-                    ownership.flush_folder(folder)
+                    files.flush_folder(folder)
 
     def flush(self, key: str = "") -> None:
         """Flush the folders below a key to the disk, so that removals and renames survive a power
         loss."""
         if self.is_local:
             for folder, _, _ in os.walk(self._path(key)):
-                ownership.flush_folder(folder)
+                files.flush_folder(folder)
 
 
 def _check_regular(path: str) -> None:

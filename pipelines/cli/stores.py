@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pdegen.ownership import NoRoomError, message_of
+from pdegen.files import NoRoomError, message_of
 from pdegen.schema import SchemaError, parse_override
 from pipelines.cli import common
 from pipelines.cli.common import (

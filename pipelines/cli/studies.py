@@ -190,10 +190,10 @@ class Launch:
 
 
 Words = list[str] | None
-BenchmarksOut = Annotated[
+BenchmarkOut = Annotated[
     Path | None, typer.Option(help="Folder of the benchmark; default: runs/benchmark-NAME.")
 ]
-BenchmarksSeeds = Annotated[
+BenchmarkSeeds = Annotated[
     int | None, typer.Option(min=1, help="Number of seeds: trainings of each operator.")
 ]
 Data = Annotated[
@@ -214,7 +214,7 @@ Scheduler = Annotated[
     str,
     typer.Option(help="Where trainings run: processes, slurm, or the address of a Dask scheduler."),
 ]
-BenchmarksCells = Annotated[
+RunsCells = Annotated[
     bool, typer.Option("--cells", help="Generate the stores and print one command per training.")
 ]
 
@@ -228,10 +228,10 @@ def benchmark_command(
     name: Annotated[
         str, typer.Argument(help="Benchmark, or a TOML file.", autocompletion=common.benchmarks)
     ],
-    out: BenchmarksOut = None,
+    out: BenchmarkOut = None,
     only: Only = None,
     on: On = None,
-    seeds: BenchmarksSeeds = None,
+    seeds: BenchmarkSeeds = None,
     quick: Quick = False,
     data: Data = None,
     set_: Set = None,
@@ -242,7 +242,7 @@ def benchmark_command(
     plugin: Plugin = None,
     seed: Seed = None,
     scheduler: Scheduler = "processes",
-    cells: BenchmarksCells = False,
+    cells: RunsCells = False,
 ) -> None:
     """Train operators on datasets and write one table of the results.
 
@@ -352,7 +352,7 @@ def _profile(profile: "Profile", quick: bool, out: Path | None, launch: Launch) 
     """Measure the costs of training steps and write the report of a profile."""
     from pipelines.config.benchmark import load_quick_profile
     from pipelines.reports.benchmark_report import write_profile_report
-    from pipelines.studies.benchmark import HOLDING_PROFILE as HOLDING
+    from pipelines.studies.benchmark import PROFILE_HOLDING as HOLDING
     from pipelines.studies.benchmark import ProfileRun
 
     profile = load_quick_profile(profile) if quick else profile

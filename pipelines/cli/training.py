@@ -214,7 +214,7 @@ def evaluate_command(
     plugin: Plugin = None,
 ) -> None:
     """Print the relative L2 errors of a checkpoint on a split."""
-    from pdegen.ownership import write
+    from pdegen.files import write
     from pipelines.runs.checks import check_device
     from pipelines.runs.evaluation import evaluate
     from pipelines.runs.folder import check_out

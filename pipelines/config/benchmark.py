@@ -269,10 +269,10 @@ def _read(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
         raise SchemaError(f"{path}: extends: {error}") from None
     if extended.endswith(".toml"):
         base = path.parent / base
-    return merged_extending(_read(base, (*above, place)), content)
+    return merged_benchmark(_read(base, (*above, place)), content)
 
 
-def merged_extending(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+def merged_benchmark(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """The content of a benchmark file after `changes` is merged over `base`.
 
     Tables merge by key; a list or another value replaces the former one. A table whose `name` or
@@ -289,7 +289,7 @@ def merged_extending(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dic
     for key, value in changes.items():
         former = result.get(key)
         if isinstance(value, dict) and isinstance(former, dict) and not _differ(former, value):
-            result[key] = merged_extending(former, value)
+            result[key] = merged_benchmark(former, value)
         else:
             result[key] = value
     return result

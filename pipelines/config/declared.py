@@ -187,7 +187,7 @@ def _validator(kind: type[Declared]) -> SchemaValidator:
 # The tables `optimizer`, `schedule` and `loss` of a training.
 
 
-_T_CHOICES = TypeVar("_T", bound="Choice")
+_C = TypeVar("_C", bound="Choice")
 _SMALLEST, _LARGEST = torch.finfo(torch.float32).tiny, torch.finfo(torch.float32).max
 
 
@@ -256,7 +256,7 @@ class LossTable(Choice):
         return self.declares(**self.arguments)
 
 
-def _declared(base: type[_T_CHOICES], kind: str, name: str, registered: type) -> type[_T_CHOICES]:
+def _declared(base: type[_C], kind: str, name: str, registered: type) -> type[_C]:
     where = f"{kind} {name}: {registered.__qualname__}"
     of_torch = issubclass(registered, torch.optim.Optimizer)
     return declared(base, where, name, registered, {}, ("params", "lr") if of_torch else ())
@@ -380,7 +380,7 @@ class Model(Declared):
         return OPERATORS[self.name].build(self.arguments, in_channels, out_channels, dim)
 
 
-def _declared_models(name: str, registered: Registered) -> type[Model]:
+def _declared_model(name: str, registered: Registered) -> type[Model]:
     """Create the table class of an operator.
 
     Raises SchemaError if a file cannot set some argument.
@@ -394,7 +394,7 @@ def _declared_models(name: str, registered: Registered) -> type[Model]:
     return kind
 
 
-MODELS = Model.tables = Tables(OPERATORS, _declared_models)
+MODELS = Model.tables = Tables(OPERATORS, _declared_model)
 ModelSpec = Annotated[Model, MODELS]
 
 

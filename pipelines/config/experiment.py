@@ -203,7 +203,7 @@ class Normalization(Strict):
         return input, self._of(self.target, step, "u")
 
     def _of(self, scaling: Scaling, pairs: Samples, which: Literal["a", "u"]) -> Normalizer:
-        values = _present_registry(pairs, which)
+        values = _present_values(pairs, which)
         if scaling == "pointwise":
             if not _same_nodes(pairs, which):
                 raise SchemaError(
@@ -240,7 +240,7 @@ def _same_nodes(pairs: Samples, which: Literal["a", "u"]) -> bool:
     return meshed and (which == "a" or pairs.first().y is None)
 
 
-def _present_registry(pairs: Samples, which: Literal["a", "u"]) -> Tensor | Iterable[Tensor]:
+def _present_values(pairs: Samples, which: Literal["a", "u"]) -> Tensor | Iterable[Tensor]:
     """All inputs ("a") or all targets ("u"). Padding of samples with fewer points is removed."""
     if not pairs.masked:
         return pairs.inputs if which == "a" else pairs.targets

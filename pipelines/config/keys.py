@@ -106,10 +106,10 @@ def meanings(model: type) -> Mapping[str, tuple[str, str | None]]:
     """
     explained = dict[str, tuple[str, str | None]]()
     for base in reversed(getattr(model, "declares", model).__mro__):
-        for names, text in _entries(inspect.cleandoc(base.__doc__ or "")):
+        for keys, text in _entries(inspect.cleandoc(base.__doc__ or "")):
             stated = _UNIT.fullmatch(text)
             meaning, unit = stated.groups() if stated else (text, None)
-            explained |= dict.fromkeys(names, (meaning, unit))
+            explained |= dict.fromkeys(keys, (meaning, unit))
     return explained
 
 

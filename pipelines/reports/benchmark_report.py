@@ -20,7 +20,7 @@ import torch
 from operators.data import Samples
 from operators.norms import defined, remarks, rising
 from operators.transforms import Predictor
-from pdegen.ownership import write
+from pdegen.files import write
 from pdegen.store.card import citation
 from pdegen.store.reading import open_sealed
 from pipelines.config.benchmark import Case, Entry, Profile, StepCost, TrainingFact

@@ -8,7 +8,7 @@ from statistics import mean, median, stdev
 import numpy as np
 
 from operators.norms import defined, over_defined, remarks
-from pdegen.ownership import write_json
+from pdegen.files import write_json
 from pdegen.store.format import Json
 from pipelines.reports import figures
 from pipelines.reports import pictures as samples

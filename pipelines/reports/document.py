@@ -24,8 +24,8 @@ from latex2mathml.converter import Converter
 from markupsafe import Markup
 
 from pdegen.domains import Domain
+from pdegen.files import is_ours, write
 from pdegen.markdown import escaped, visible
-from pdegen.ownership import is_ours, write
 from pipelines.config.shipped import slug
 from pipelines.reports import palette
 
@@ -64,7 +64,7 @@ _ACCENTS = {
 }  # fmt: skip
 _RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁼⁽⁾ⁿⁱ", "0123456789+-=()ni")
 _LOWERED = str.maketrans("₀₁₂₃₄₅₆₇₈₉₊₋₌₍₎ₐₑₕᵢⱼₖₗₘₙₒₚᵣₛₜᵤᵥₓ", "0123456789+-=()aehijklmnoprstuvx")
-_DIGEST_LATEX, _BREAK = re.compile(r"[0-9a-f]{40,}"), 16  # characters between permitted breaks
+_DIGESTS, _BREAK = re.compile(r"[0-9a-f]{40,}"), 16  # characters between permitted breaks
 _ROOM, _COLUMNS = 60, 40  # characters in a line, and in all columns after the first
 _MANY = 10  # columns from which the font is smaller still
 _PIECES = re.compile(
@@ -74,7 +74,7 @@ _PIECES = re.compile(
 )
 
 
-def text_latex(words: str) -> str:
+def latex_text(words: str) -> str:
     r"""Plain text as LaTeX. Unsupported characters are replaced by their code points.
 
     >>> text("‖u‖² < 5 % of n_x")
@@ -82,7 +82,7 @@ def text_latex(words: str) -> str:
     >>> text("1.03e-3, 雪")
     '$1.03 \\cdot 10^{-3}$, \\texttt{U+96EA}'
     """
-    words = _DIGEST_LATEX.sub(lambda match: "\u200b".join(wrap(match[0], _BREAK)), words)
+    words = _DIGESTS.sub(lambda match: "\u200b".join(wrap(match[0], _BREAK)), words)
     return "".join(map(_piece, _PIECES.finditer(unicodedata.normalize("NFC", words))))
 
 
@@ -169,7 +169,7 @@ def tabular(
         r"\begin{table}",
         r"\centering",
         *size,
-        rf"\caption{{{text_latex(caption)}}}",
+        rf"\caption{{{latex_text(caption)}}}",
         rf"\label{{tab:{label}}}",
         rf"\begin{{{kind}}}{width}{{@{{}}{columns}@{{}}}}",
         r"\toprule",
@@ -183,7 +183,7 @@ def tabular(
 
 
 def _line(words: Sequence[str]) -> str:
-    return " & ".join(map(text_latex, words)) + r" \\"
+    return " & ".join(map(latex_text, words)) + r" \\"
 
 
 # Text for numbers and settings in reports.
@@ -427,7 +427,7 @@ class Formula:
         texts = list[str]()
         if not written(self.latex, lambda words: texts.append(words) or ""):
             return escaped(" ".join(texts))
-        line = written(self.latex, lambda words: rf"\text{{{text_latex(words)}}}")
+        line = written(self.latex, lambda words: rf"\text{{{latex_text(words)}}}")
         math = visible(" ".join(line.split())).replace("<", r"\lt ").replace(">", r"\gt ")
         return f"${math}$"
 

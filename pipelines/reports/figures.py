@@ -34,7 +34,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 
 from operators.norms import by_column, defined, over_defined
 from operators.training.fit import Epoch
-from pdegen.ownership import write
+from pdegen.files import write
 from pipelines.reports.document import Picture, plus_minus, scientific, significant
 from pipelines.reports.palette import DASHES, ERROR, INKS, MARKERS, MODEL, QUIET, SHADE, TRUTH
 from pipelines.studies.inversions import CONSTANT, Cell

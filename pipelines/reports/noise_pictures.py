@@ -20,7 +20,7 @@ from pipelines.config.shipped import slug
 from pipelines.reports import figures
 from pipelines.reports.document import Picture
 from pipelines.reports.fields import Functions, Look, Panel, line, mark_phases, sheet, show
-from pipelines.reports.figures import HALF as HALF_NOISE_CURVES
+from pipelines.reports.figures import HALF as HALF_WIDTH
 from pipelines.reports.figures import (
     WIDE,
     Style,
@@ -171,7 +171,7 @@ class _Drawn:
                 names[method] = name.replace(f" trained at {at}", "")
             elif isinstance(method.method, str):
                 names[method] = name
-        figure = self._curves(names, HALF_NOISE_CURVES, ends)
+        figure = self._curves(names, HALF_WIDTH, ends)
         others = ", with the classical methods" * any(study.classical)
         caption = f"Models trained at {at}{others}, against the test level, over {self._samples}."
         name = f"levels-trained-at-{key(level).replace('.', '-')}"
@@ -222,7 +222,7 @@ class _Drawn:
             looks=looks,
             ticks=dict(zip(positions, map(key, study.train_levels), strict=True)),
             spreads=widths,
-            width=HALF_NOISE_CURVES,
+            width=HALF_WIDTH,
         )
         return picture(figure, self._name("levels"), caption, half=True)
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from pdegen.ownership import write
+from pdegen.files import write
 from pdegen.store.reading import open_sealed
 from pipelines.config.experiment import InputNoise
 from pipelines.reports.benchmark_report import Facts, data_section, of_data, reproduction

@@ -470,7 +470,7 @@ def predictions_in_panels(truth: Functions, predicted: Mapping[str, np.ndarray])
 # Pictures of trajectories: frames, animations and power spectra.
 
 
-_ROWS_TRAJECTORIES = ("truth {}", "prediction p", "difference p − {}")
+_FRAME_ROWS = ("truth {}", "prediction p", "difference p − {}")
 _COLUMNS = 5  # times in a picture
 _MILLISECONDS = 200  # per frame of an animation
 
@@ -493,7 +493,7 @@ def frames(truth: Functions, predicted: np.ndarray, i: int) -> Figure:
             title = "" if rows or time is None else f"t = {time:g}"
             row.append(replace(one.panel(i, channels[time], scale, title), label=None))
         rows.append([*row[:-1], replace(row[-1], label="")])
-    return sheet(rows, [name.format(symbol) for name in _ROWS_TRAJECTORIES])
+    return sheet(rows, [name.format(symbol) for name in _FRAME_ROWS])
 
 
 def _together(
@@ -570,7 +570,7 @@ def _panels_at(truth: Functions, predicted: np.ndarray, i: int, time: float) -> 
     for component, channels in truth.components.items():
         scale, drawn = _together(truth, predicted, i, list(channels.values()))
         panels = [one.panel(i, channels[time], scale, "" if rows else word.format(truth.look.name))
-                  for word, one in zip(_ROWS_TRAJECTORIES, drawn, strict=True)]  # fmt: skip
+                  for word, one in zip(_FRAME_ROWS, drawn, strict=True)]  # fmt: skip
         rows.append([replace(p, label="" if p is panels[-1] else None) for p in panels])
         names.append("" if alone else component)
     return sheet(rows, names, f"t = {time:g}")

@@ -70,7 +70,7 @@ def of_run(run: FinishedRun) -> tuple[Formula, ...]:
     u = ", ".join(targets)
     return (
         Formula("Equation", equation(run.store)),
-        Formula("Learned map", learned_formulas(experiment.learned, inputs, u, parameters(run))),
+        Formula("Learned map", learned_map(experiment.learned, inputs, u, parameters(run))),
         Formula("Training loss", loss(experiment.training.loss, u)),
         Formula("Error of a sample", _quotient(u, 2)),
     )
@@ -89,7 +89,7 @@ def parameters(run: FinishedRun) -> list[str]:
     return list(physics_of(run.store).parameters) if given else []
 
 
-def learned_formulas(task: Task, inputs: list[str], u: str, parameters: Sequence[str] = ()) -> str:
+def learned_map(task: Task, inputs: list[str], u: str, parameters: Sequence[str] = ()) -> str:
     r"""The learned map from inputs to the prediction p. Frames of a trajectory are numbered from 1.
 
     Args:
@@ -419,7 +419,7 @@ def section(run: FinishedRun) -> Section:
     elif truth.domain.dim > 1 and not truth.domain.moves:
         pictures.append(_where(run, truth, predicted - truth.values))
     if len(truth.times) > 1:
-        pictures += _in_time_predictions(run, truth, predicted)
+        pictures += _pictures_in_time(run, truth, predicted)
     measured = defined(errors)
     pictures.append(picture(
         figures.error_histogram(errors), "error-histogram",
@@ -428,7 +428,7 @@ def section(run: FinishedRun) -> Section:
     ))  # fmt: skip
     if len(truth.times) > 1 and truth.domain.dim > 1:
         pictures.append(
-            _frames_predictions(run, truth, predicted, samples.ranked(errors)["median"])
+            _pictures_of_frames(run, truth, predicted, samples.ranked(errors)["median"])
         )
     text = (
         f"Predictions of the checkpoint “{run.checkpoint}” for the test samples at n = "
@@ -509,9 +509,7 @@ def _bodies(
     return pictures
 
 
-def _in_time_predictions(
-    run: FinishedRun, truth: Functions, predicted: np.ndarray
-) -> list[Picture]:
+def _pictures_in_time(run: FinishedRun, truth: Functions, predicted: np.ndarray) -> list[Picture]:
     """Picture of the errors at each time. On a periodic box of more than one dimension, a picture
     of the power spectra at the last time is added."""
     task, last = run.experiment.learned, truth.times[-1]
@@ -536,7 +534,7 @@ def _in_time_predictions(
     return pictures
 
 
-def _frames_predictions(
+def _pictures_of_frames(
     run: FinishedRun, truth: Functions, predicted: np.ndarray, i: int
 ) -> Picture:
     """Picture of one sample at several times, with an animation."""
@@ -566,7 +564,8 @@ def _spectrum(run: FinishedRun) -> Picture:
     modes = getattr(run.experiment.model, "modes", None)
     modes_text = "" if modes is None else f" The decoder keeps the modes below {modes}."
     return picture(
-        figures.error_spectrum(run.pairs.u.numpy(), run.prediction.numpy(), modes), "error-spectrum",
+        figures.error_spectrum(run.pairs.u.numpy(), run.prediction.numpy(), modes),
+        "error-spectrum",
         "Mean modulus of the Fourier coefficients of target and error. Curves end at the rounding "
         f"errors.{modes_text}", half=True,
     )  # fmt: skip
@@ -604,7 +603,7 @@ def _at_the_interface(run: FinishedRun, error: np.ndarray) -> str:
 _BESIDE = "model and trivial predictions"
 
 
-def section_scores(run: FinishedRun) -> Section:
+def scores_section(run: FinishedRun) -> Section:
     """Scores of each checkpoint on each grid, and of trivial predictions."""
     checkpoints = {
         "last": "last (watched on the test slice)",
@@ -793,7 +792,7 @@ def _report(run: FinishedRun) -> Report:
             ("training samples", f"{distinct(run):,}"),
         ],
         sections=[
-            section_scores(run),
+            scores_section(run),
             section(run),
             _learning_section(run),
             _cost_section(run),

@@ -41,9 +41,9 @@ from operators.training.evaluate import errors, errors_of, scores
 from operators.training.identity import MADE_FROM, check_made_from, training_key
 from operators.transforms import Predictor
 from pdegen.domains import GRIDS, Box, Domain
+from pdegen.files import FileError, is_url, note_all, write_json
 from pdegen.formats.arrays import FormatError
 from pdegen.formats.plan import open_file, replacing, unpacked
-from pdegen.ownership import FileError, is_url, note_all, write_json
 from pdegen.schema import SchemaError
 from pdegen.software import platform_facts, processor, versions
 from pdegen.store.format import Json

@@ -23,7 +23,7 @@ from operators.training.evaluate import errors_of, predictions
 from operators.training.fit import Epoch, read_history
 from operators.training.identity import ForeignError, check_made_from, training_key
 from operators.transforms import Predictor
-from pdegen.ownership import DamagedError, FileError, read_json
+from pdegen.files import DamagedError, FileError, read_json
 from pdegen.plugins import loaded_plugins
 from pdegen.schema import SchemaError
 from pdegen.store.format import Json

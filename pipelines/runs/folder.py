@@ -17,7 +17,7 @@ from operators.training.checkpoint import CheckpointError, check_checkpoint
 from operators.training.fit import Epoch, Settings, Stopped, read_history
 from operators.training.identity import MADE_FROM, check_made_from, key_of, training_key
 from operators.transforms import Predictor
-from pdegen.ownership import (
+from pdegen.files import (
     LOCK,
     MANIFEST,
     PARTIAL,

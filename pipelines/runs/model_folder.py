@@ -19,11 +19,11 @@ from operators.training.checkpoint import (
     checkpoint_file,
     model_file,
 )
+from pdegen.files import read, read_json, start_manifest, write, write_json
 from pdegen.formats.export_metadata import file_digest
 from pdegen.formats.huggingface import RecipeText, yaml
 from pdegen.formats.plan import check_replaceable, replacing
 from pdegen.markdown import block, code, escaped, visible
-from pdegen.ownership import read, read_json, start_manifest, write, write_json
 from pdegen.recipe import Recipe
 from pdegen.store.writing import Fault
 from pipelines.config.keys import keys_of

@@ -15,7 +15,7 @@ from operators.plugins import (
     recorded_file,
 )
 from operators.registry import REGISTRIES
-from pdegen.ownership import write
+from pdegen.files import write
 from pdegen.plugins import loaded_plugins
 from pipelines.config.experiment import Experiment
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from operators.data import Samples
 from operators.training.identity import MADE_FROM, check_made_from, key_of
-from pdegen.ownership import FileError, read, write
+from pdegen.files import FileError, read, write
 from pdegen.store.reading import open_sealed
 from pipelines.config.experiment import Experiment
 from pipelines.runs.data import Source

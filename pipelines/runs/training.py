@@ -13,7 +13,7 @@ from operators.training.checkpoint import CheckpointError, check_checkpoint
 from operators.training.fit import Epoch, Settings, StartError, fit, start_from
 from operators.training.step import ALONE, Acceleration, Ranks
 from operators.transforms import Extent, Predictor
-from pdegen.ownership import BusyError, locked, note_part, remove
+from pdegen.files import BusyError, locked, note_part, remove
 from pdegen.schema import SchemaError
 from pdegen.store.reading import open_sealed
 from pipelines.config.experiment import Experiment

@@ -25,7 +25,7 @@ from operators.training.evaluate import predictions
 from operators.training.fit import Epoch, TrainingError
 from operators.training.identity import key_of
 from operators.training.step import AS_WRITTEN, Acceleration, is_out_of_memory
-from pdegen.ownership import DamagedError, read_json, write_json
+from pdegen.files import DamagedError, read_json, write_json
 from pdegen.schema import SchemaError
 from pdegen.store.format import MetadataError
 from pdegen.store.reading import StoreError, open_sealed
@@ -118,7 +118,7 @@ def settings_of(run: BenchmarkRun, case: Case, how: Execution) -> tuple[dict[str
     claim = run.folder / "claims" / "--".join(words)
     with how.wait_and_hold(claim):  # one search for all seeds
         if run.benchmark.budget is None or case.protocol == "published":
-            return _searched_choice(run, case, how), ""
+            return _searched_values(run, case, how), ""
         return _budgeted(run, case, run.benchmark.budget, how)
 
 
@@ -165,7 +165,7 @@ def tried(run: BenchmarkRun, case: Case) -> Sequence[Mapping[str, object]]:
     return [*takewhile(lambda chosen: run.training(case, 0, chosen).begun, _doublings(run, case))]
 
 
-def _searched_choice(run: BenchmarkRun, case: Case, how: Execution) -> dict[str, Any]:
+def _searched_values(run: BenchmarkRun, case: Case, how: Execution) -> dict[str, Any]:
     """The settings with the smallest validation error among all settings tried. Settings whose
     training diverges are ignored.
     """
@@ -195,7 +195,7 @@ def tuning_seconds(run: BenchmarkRun, case: Case, chosen: Mapping[str, object]) 
 # Results of a profile in a folder: the cost of a training step of each operator on one grid.
 
 
-HOLDING_PROFILE = FolderClaim(
+PROFILE_HOLDING = FolderClaim(
     "profile", "profile.json", "use --overwrite, or --resume to finish it"
 )
 
@@ -223,11 +223,11 @@ class ProfileRun(Study[str]):
                 raise SchemaError(f"{where}: model {entry.model.name}: {error}") from error
 
     def claim(self, device: torch.device, resume: bool, overwrite: bool) -> None:
-        HOLDING_PROFILE.check(self.folder, resume, overwrite)
+        PROFILE_HOLDING.check(self.folder, resume, overwrite)
         if resume:
             self.check_device(device)
         declared = self.profile.model_dump(mode="json")
-        HOLDING_PROFILE.claim(self.folder, declared, resume=resume, overwrite=overwrite)
+        PROFILE_HOLDING.claim(self.folder, declared, resume=resume, overwrite=overwrite)
 
     def stages(self) -> Sequence[Sequence[str]]:
         return [list(self.profile.operators)]

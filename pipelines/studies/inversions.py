@@ -19,9 +19,9 @@ from operators.data import Samples, Subsample, averaging_weights
 from operators.norms import mean_defined, relative_error
 from pdegen.domains import Box, Domain
 from pdegen.equations.base import Problem
+from pdegen.files import DamagedError, read_json
 from pdegen.generation.generate import RecipeJob, other_equation
 from pdegen.inverse.classical import ClassicalMethod, Estimate, Forward, InverseProblem
-from pdegen.ownership import DamagedError, read_json
 from pdegen.plugins import plugin_of
 from pdegen.recipe import Recipe
 from pdegen.sampling.noise import SensorNoise

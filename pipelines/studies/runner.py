@@ -29,8 +29,7 @@ from operators.training.evaluate import predictions
 from operators.training.fit import Epoch, Stopped, TrainingError
 from operators.training.identity import MADE_FROM, ForeignError, check_made_from, training_key
 from operators.transforms import Predictor
-from pdegen.generation.pools import Cluster, pool
-from pdegen.ownership import (
+from pdegen.files import (
     BusyError,
     DamagedError,
     FileError,
@@ -40,6 +39,7 @@ from pdegen.ownership import (
     write,
     write_json,
 )
+from pdegen.generation.pools import Cluster, pool
 from pdegen.plugins import PluginFile, loaded_plugins
 from pdegen.store.reading import open_sealed
 from pipelines.config.benchmark import Budget
@@ -194,7 +194,7 @@ def sharing(workers: int, device: torch.device) -> str:
 LOCAL = "processes"
 _CPU = torch.device("cpu")
 _DEVICES = "pdegen.devices"  # key of Dask's configuration, which worker processes inherit
-_POLL_PROCESSES = 0.5  # seconds between checks whether to stop
+_STOP_POLL = 0.5  # seconds between checks whether to stop
 _CONFIG = {  # a training may use more than its share of the memory, and is not retried
     "distributed.scheduler.allowed-failures": 0,
     **{f"distributed.worker.memory.{what}": False for what in ("pause", "spill", "target")},
@@ -261,7 +261,7 @@ class Processes(AbstractContextManager["Processes"]):
         try:
             while pending:
                 with suppress(TimeoutError), client.as_current():
-                    wait(list(pending), _POLL_PROCESSES, "FIRST_COMPLETED")
+                    wait(list(pending), _STOP_POLL, "FIRST_COMPLETED")
                 done = [future for future in pending if future.done()]
                 for future in sorted(done, key=lambda future: future.status == "error"):
                     argument = pending.pop(future)

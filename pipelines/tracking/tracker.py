@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from operators.training.fit import Epoch
-from pdegen.ownership import write
+from pdegen.files import write
 from pdegen.schema import near
 
 if TYPE_CHECKING:
@@ -278,7 +278,7 @@ def tensorboard() -> Tracker:
         raise TrackerError(
             "--track tensorboard needs TensorBoard: pip install 'pdegen-operators[track]'"
         ) from None
-    return Tracker("tensorboard", _opened_tensorboard)
+    return Tracker("tensorboard", _opened_writer)
 
 
 def event_files(folder: Path) -> list[Path]:
@@ -286,7 +286,7 @@ def event_files(folder: Path) -> list[Path]:
     return sorted(folder.glob(f"events.out.tfevents.*{_SUFFIX}"))
 
 
-def _opened_tensorboard(run: TrackedRun) -> Callback:
+def _opened_writer(run: TrackedRun) -> Callback:
     """Start the output of a training. Event files of earlier processes are deleted and rewritten.
 
     Earlier files cannot be extended, because their last record may be truncated if the training was

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pdegen.ownership import (
+from pdegen.files import (
     DamagedError,
     FileError,
     read,

@@ -33,7 +33,7 @@ from operators.training.fit import (
 )
 from operators.training.optimizers import SOAP
 from operators.transforms import Boundary, CircleSymmetries, Normalizer, Predictor, SquareSymmetries
-from pdegen.ownership import DamagedError, read_lines, write_lines
+from pdegen.files import DamagedError, read_lines, write_lines
 
 
 def build(words=None):

@@ -15,7 +15,7 @@ from operators.training import fit as train
 from operators.training.checkpoint import load_state, saving_checkpoint, saving_state
 from operators.training.fit import Settings, TrainingError, fit
 from operators.transforms import Normalizer, Predictor
-from pdegen.ownership import Writer, read_lines
+from pdegen.files import Writer, read_lines
 
 
 class Killed(BaseException):

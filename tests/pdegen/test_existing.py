@@ -23,7 +23,7 @@ def test_a_new_layout_leaves_the_signs_of_the_job_that_writes_it_and_its_log_alo
     for key in (*KEPT, *OLD, *LAYOUT):
         objects.write(key, KEPT.get(key, b"old"))
     checks = []
-    existing.laid_out_existing(objects, LAYOUT, lambda: checks.append(set(objects.all_keys())))
+    existing.laid_out_anew(objects, LAYOUT, lambda: checks.append(set(objects.all_keys())))
     assert {key: objects.read(key, 2**16) for key in objects.all_keys()} == KEPT | LAYOUT
     assert all(set(KEPT) <= there for there in checks)
     assert len(checks) > len(LAYOUT)

@@ -6,7 +6,7 @@ from threading import Barrier, Thread
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from pdegen import ownership
+from pdegen import files
 from pdegen.generation.generate import RecipeJob, generate
 from pdegen.store.lock import LockedError
 from pdegen.store.objects import Objects, TooLargeError, UrlError
@@ -83,7 +83,7 @@ def unlinked(request, monkeypatch):
 
     monkeypatch.setattr(os, "link", link)
     if not flags:
-        monkeypatch.setattr(ownership, "_renameat2", lambda: None)
+        monkeypatch.setattr(files, "_renameat2", lambda: None)
 
 
 @pytest.mark.usefixtures("unlinked")
@@ -118,8 +118,8 @@ def test_without_hard_links_one_of_several_creates_an_object(tmp_path):
 
 
 def test_a_name_that_was_reserved_is_free_after_a_failure(tmp_path, monkeypatch):
-    monkeypatch.setattr(ownership, "_linked", lambda source, path: False)
-    monkeypatch.setattr(ownership, "_renamed", lambda source, path, flag: False)
+    monkeypatch.setattr(files, "_linked", lambda source, path: False)
+    monkeypatch.setattr(files, "_renamed", lambda source, path, flag: False)
 
     def full(source, target):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), target)
@@ -291,9 +291,9 @@ def test_a_writer_that_lost_the_store_between_two_looks_puts_back_what_was_there
     if before is not None:
         objects.write("a", before)
     if not swap:
-        monkeypatch.setattr(ownership, "_renameat2", lambda: None)
+        monkeypatch.setattr(files, "_renameat2", lambda: None)
     if not links:
-        monkeypatch.setattr(ownership, "_linked", lambda source, path: False)
+        monkeypatch.setattr(files, "_linked", lambda source, path: False)
     acts = [lambda: objects.write("a", meanwhile)] if meanwhile else []  # the process stops then
     check, seen = looking(lambda: objects.try_read("a", 99)[0], acts, ValueError("taken over"))
     with pytest.raises(ValueError, match="taken over"):

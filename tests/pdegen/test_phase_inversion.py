@@ -317,8 +317,8 @@ def test_steps_end_at_the_noise_that_is_told(models, u, std):
     less, right, more = (
         [LevelSet(models)(d, told * 0.05 * std) for d in data] for told in (1 / 3, 1, 3)
     )
-    assert all(0.5 < one.misfit <= phases._FITS_LEVEL_SET for one in right)
-    assert all(0.2 < one.misfit <= phases._FITS_LEVEL_SET for one in more)  # 1/9 is the noise alone
+    assert all(0.5 < one.misfit <= phases._FITS for one in right)
+    assert all(0.2 < one.misfit <= phases._FITS for one in more)  # 1/9 is the noise alone
     assert all(one.misfit > 2 for one in less)  # 9 is the noise alone
     for few, some, many in zip(more, right, less, strict=True):
         assert 10 < few.solves < some.solves < many.solves < 1500

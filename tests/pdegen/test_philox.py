@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from pdegen.sampling.gaussian import NormalStream
-from pdegen.sampling.gaussian import words_streams as words
+from pdegen.sampling.gaussian import stream_words as words
 
 pytestmark = pytest.mark.usefixtures("shapes")
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from pdegen.ownership import read_lines
+from pdegen.files import read_lines
 from pipelines.cli import main
 
 SMALL = ["--samples", "12", "--resolution", "32", "--set", "shard=5", "--set", "modes=31",

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from operators.training.fit import Stopped, TrainingError, read_history
+from pdegen.files import read_json, write_json
 from pdegen.generation.generate import generate
-from pdegen.ownership import read_json, write_json
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
 from pipelines.config.benchmark import Benchmark, Case, Profile, load_benchmark

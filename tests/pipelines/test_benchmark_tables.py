@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from pdegen.ownership import read_json, read_lines, write_json, write_lines
+from pdegen.files import read_json, read_lines, write_json, write_lines
 from pdegen.schema import SchemaError
 from pdegen.store.reading import open_sealed
 from pipelines.config.benchmark import Benchmark

@@ -12,8 +12,8 @@ import torch
 
 from operators.data import Samples
 from pdegen.domains import Box, Cloud
+from pdegen.files import read_json, read_lines, write_json, write_lines
 from pdegen.generation.generate import generate
-from pdegen.ownership import read_json, read_lines, write_json, write_lines
 from pdegen.recipe import load_recipe
 from pipelines.config.benchmark import Benchmark
 from pipelines.reports.benchmark_report import line_of, write_benchmark_report

@@ -12,7 +12,7 @@ import torch
 from operators.norms import mean_defined
 from operators.training.evaluate import scores
 from operators.training.fit import Epoch, Stopped, TrainingError, read_history
-from pdegen.ownership import write_json
+from pdegen.files import write_json
 from pdegen.schema import SchemaError
 from pdegen.store.reading import open_sealed
 from pipelines.config.benchmark import Benchmark, Budget, Case, load_benchmark

@@ -16,8 +16,8 @@ import torch
 from safetensors.torch import save_file
 
 from operators.training.identity import training_key
+from pdegen.files import read_json
 from pdegen.generation.generate import generate
-from pdegen.ownership import read_json
 from pdegen.recipe import fingerprint_of, load_recipe
 from pdegen.schema import SchemaError
 from pdegen.store.reading import Store

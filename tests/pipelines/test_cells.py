@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from operators.training.fit import Stopped
-from pdegen.ownership import locked
+from pdegen.files import locked
 from pipelines.studies.benchmark import BenchmarkRun
 from pipelines.studies.runner import Execution
 from tests.pipelines.command import quietly

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from operators.training.fit import TrainingError
-from pdegen.ownership import write_json
+from pdegen.files import write_json
 from pipelines.config.benchmark import Case
 from pipelines.studies import benchmark as choice
 from pipelines.studies.benchmark import BenchmarkRun, cases_on, check_cases

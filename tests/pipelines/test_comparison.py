@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pdegen.ownership import write
+from pdegen.files import write
 from pipelines.reports import comparison_report
 from pipelines.reports.comparison_report import _learning_section, write_comparison
 from pipelines.reports.document import scientific

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from pdegen.ownership import start_manifest
+from pdegen.files import start_manifest
 from pipelines.reports import document
 from pipelines.reports.document import (
     Formula,
@@ -53,18 +53,18 @@ def bare(text: str) -> str:
 
 @pytest.mark.parametrize("words", [HOSTILE, *HOSTILE, "a_b^c", "50 % & $5", "‖p − u‖/‖u‖", "10⁻³"])
 def test_no_special_letter_is_left_in_latex(words):
-    text = bare(document.text_latex(words))
+    text = bare(document.latex_text(words))
     assert not re.search(r"[&%#_~^$\\<>|\"`]", text.replace("``", ""))
     assert re.sub(r"[^{}]", "", text) in ("", *("{}" * n for n in range(1, 30)))
     assert "--" not in text
 
 
 def test_letters_of_mathematics_are_set_as_mathematics():
-    assert document.text_latex("‖u‖₂ ≤ 10⁻³") == r"$\|$u$\|$$_{2}$ $\le$ 10$^{-3}$"
-    assert document.text_latex("Γ ½ √2") == r"$\Gamma$ $\tfrac{1}{2}$ $\surd$2"
-    assert document.text_latex("−1.20e-3 ± 0.00e0") == r"$-$$1.20 \cdot 10^{-3}$ $\pm$ 0.00"
+    assert document.latex_text("‖u‖₂ ≤ 10⁻³") == r"$\|$u$\|$$_{2}$ $\le$ 10$^{-3}$"
+    assert document.latex_text("Γ ½ √2") == r"$\Gamma$ $\tfrac{1}{2}$ $\surd$2"
+    assert document.latex_text("−1.20e-3 ± 0.00e0") == r"$-$$1.20 \cdot 10^{-3}$ $\pm$ 0.00"
     assert (
-        document.text_latex("d41e5b, v1e2") == "d41e5b, v1e2"
+        document.latex_text("d41e5b, v1e2") == "d41e5b, v1e2"
     )  # a digest and a name are no numbers
 
 

@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from operators.registry import OPERATORS
-from pdegen.ownership import read_json
+from pdegen.files import read_json
 from pdegen.plugins import load_plugin
 from pdegen.schema import SchemaError
 from pipelines.config.benchmark import load_benchmark, with_plugin_rows

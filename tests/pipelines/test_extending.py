@@ -2,10 +2,10 @@
 
 import pytest
 
-from pdegen.ownership import read_json
+from pdegen.files import read_json
 from pdegen.schema import SchemaError, read_toml
 from pipelines.config.benchmark import Profile, load_benchmark
-from pipelines.config.benchmark import merged_extending as merged
+from pipelines.config.benchmark import merged_benchmark as merged
 from pipelines.config.shipped import file_of
 
 ROW = """

@@ -17,7 +17,7 @@ from operators.norms import relative_l2
 from operators.training.step import AS_WRITTEN
 from operators.transforms import Predictor
 from pdegen.domains import Box, CellGrid, Cloud, Curvilinear, Domain
-from pdegen.ownership import read_json
+from pdegen.files import read_json
 from pdegen.schema import SchemaError
 from pdegen.store.reading import Store, open_sealed
 from pipelines.config.experiment import Experiment, Normalization, domain_of

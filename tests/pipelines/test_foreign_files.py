@@ -18,8 +18,8 @@ from operators.data import DataError
 from operators.registry import build_operator
 from operators.training.checkpoint import load_checkpoint, load_state, saving_state
 from operators.training.identity import MADE_FROM
+from pdegen.files import read_json, read_lines, write_json, write_lines
 from pdegen.generation.generate import generate
-from pdegen.ownership import read_json, read_lines, write_json, write_lines
 from pdegen.plugins import load_plugin
 from pdegen.recipe import load_recipe
 from pipelines.config.benchmark import Benchmark, Profile

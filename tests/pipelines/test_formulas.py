@@ -18,7 +18,7 @@ from pdegen.recipe import load_recipe
 from pipelines.config.declared import LossTable
 from pipelines.reports.document import Formula
 from pipelines.reports.report import equation, loss
-from pipelines.reports.report import learned_formulas as learned
+from pipelines.reports.report import learned_map as learned
 
 RECIPES = sorted(path.stem for path in Path("datasets").glob("*.toml"))
 

@@ -12,9 +12,9 @@ import torch
 
 from operators.data import read_pairs
 from operators.training.evaluate import errors_of
+from pdegen.files import read_json
 from pdegen.formats.importing import import_files
 from pdegen.formats.plan import ImportOptions
-from pdegen.ownership import read_json
 from pipelines.config.benchmark import Benchmark
 from pipelines.config.experiment import load_experiment
 from pipelines.reports.benchmark_report import write_benchmark_report

@@ -14,8 +14,8 @@ import yaml
 
 import operators
 from operators import CheckpointError
+from pdegen.files import read_json
 from pdegen.formats.arrays import FormatError
-from pdegen.ownership import read_json
 from pipelines.config.declared import parse_model
 from pipelines.runs import model_folder
 from pipelines.runs.finished import read_result

@@ -5,7 +5,7 @@ import shutil
 import pytest
 import torch
 
-from pdegen.ownership import write, write_json
+from pdegen.files import write, write_json
 from pipelines.reports.document import Report
 from pipelines.runs.comparison import COMPARISON
 from pipelines.runs.folder import FolderClaim, RunError

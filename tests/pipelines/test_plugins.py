@@ -12,7 +12,7 @@ import torch
 from operators import CheckpointError, load_model
 from operators.training.fit import Stopped
 from pdegen import plugins
-from pdegen.ownership import read_json, write_json
+from pdegen.files import read_json, write_json
 from pipelines.config.experiment import load_experiment
 from pipelines.runs.folder import RunError
 from pipelines.runs.plugins import plugins_of

@@ -14,7 +14,7 @@ from operators.registry import build_operator
 from operators.training.checkpoint import load_checkpoint, saving_checkpoint
 from operators.training.evaluate import predictions
 from operators.training.identity import MADE_FROM
-from pdegen.ownership import read_json, write_json
+from pdegen.files import read_json, write_json
 from pipelines.config.experiment import Experiment
 from pipelines.reports.report import write_report
 from pipelines.runs import data

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from pdegen.ownership import read_json, write_json
+from pdegen.files import read_json, write_json
 from pdegen.schema import parse_overrides
 from pdegen.software import processor
 from pdegen.store.reading import Store, open_sealed
@@ -94,7 +94,7 @@ def test_further_measures_of_trivial_predictions_are_beside_the_model_on_their_g
     run = read_finished(*darcy, CPU)
     coarse = [score for score in run.scores.results if score.resolution == 7]
     elsewhere = replace(run, scores=run.scores.model_copy(update={"results": coarse}))
-    sections = [scores.section_scores(each) for each in (run, elsewhere)]
+    sections = [scores.scores_section(each) for each in (run, elsewhere)]
     beside, alone = (
         next(table for table in section.tables if table.name == "other measures")
         for section in sections
@@ -150,7 +150,7 @@ def test_a_report_is_the_same_whether_data_or_task_names_the_variables(inverse):
     run = read_finished(*inverse, CPU)
     by_task = {"data.input": "a", "data.target": "u", "task.inputs": ["u"], "task.targets": ["a"]}
     other = replace(run, experiment=run.experiment.with_overrides(by_task))
-    for part in (facts, report.of_run, scores.section_scores):
+    for part in (facts, report.of_run, scores.scores_section):
         assert part(other) == part(run)
     assert other.phases == run.phases == (3, 12)
 

@@ -260,7 +260,7 @@ def test_a_file_of_another_seed_is_refused_or_written_again(whole, other, store,
 def holding(run: Path) -> Iterator[subprocess.Popen[str]]:
     """A process that holds a folder, as one that trains there does."""
     script = (
-        "import pathlib, sys, time; from pdegen.ownership import locked\n"
+        "import pathlib, sys, time; from pdegen.files import locked\n"
         "with locked(pathlib.Path(sys.argv[1])): print('locked', flush=True); time.sleep(600)"
     )
     with subprocess.Popen(

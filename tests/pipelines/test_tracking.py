@@ -16,7 +16,7 @@ import pytest
 
 from operators.training import fit
 from operators.training.fit import read_history
-from pdegen.ownership import read_json
+from pdegen.files import read_json
 from pipelines.config.experiment import load_experiment
 from pipelines.runs import training as runs
 from pipelines.runs.folder import track_results

@@ -11,7 +11,7 @@ import operators
 from operators.trained import trained_folder, trained_models
 from operators.training.checkpoint import CheckpointError
 from pdegen.api import generate
-from pdegen.ownership import read_json
+from pdegen.files import read_json
 from pdegen.recipe import load_recipe
 from pipelines.config.experiment import Experiment
 from pipelines.runs.evaluation import evaluate

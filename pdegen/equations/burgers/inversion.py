@@ -27,7 +27,7 @@ from pdegen.sampling.gaussian import PeriodicGaussianField
 # Derivatives of u(T) with respect to u(0), in closed form.
 
 
-LinearisedValues = Float[np.ndarray, "*k n"]
+Fields = Float[np.ndarray, "*k n"]
 
 
 @dataclass(frozen=True)
@@ -69,12 +69,12 @@ class LinearisedColeHopf:
         """The solution u(T)."""
         return self.solver.solve(self.u0[None], self.time).u[0, 0]
 
-    def jvp(self, du0: LinearisedValues) -> LinearisedValues:
+    def jvp(self, du0: Fields) -> Fields:
         """The first-order change δu(T) of the solution for the change du0 of u₀."""
         start, end = self._phi
         return self._times(self._d, self._diffused(start * self._times(self._v, du0)) / end)
 
-    def vjp(self, v: LinearisedValues) -> LinearisedValues:
+    def vjp(self, v: Fields) -> Fields:
         """The gradient with respect to u₀ of a scalar whose gradient with respect to u(T) is v."""
         start, end = self._phi
         return self._times(self._v, start * self._diffused(self._times(self._d, v) / end))
@@ -95,10 +95,10 @@ class LinearisedColeHopf:
     def _v(self) -> np.ndarray:
         return antiderivative_symbol(self.solver.grid)
 
-    def _times(self, symbol: np.ndarray, values: LinearisedValues) -> LinearisedValues:
+    def _times(self, symbol: np.ndarray, values: Fields) -> Fields:
         return np.fft.irfft(symbol * np.fft.rfft(values), n=self.solver.grid.n)
 
-    def _diffused(self, values: LinearisedValues) -> LinearisedValues:
+    def _diffused(self, values: Fields) -> Fields:
         """The solution at time T of the heat equation with these initial values."""
         return self._times(np.exp(-self._nu * self.time * self._k**2), values)
 

@@ -162,7 +162,7 @@ _PAIR = np.array([-1.0, 1.0]) / np.sqrt(3)  # Gauss points of order two on [-1, 
 _LOCAL = np.stack([np.tile(_PAIR, 2), np.repeat(_PAIR, 2)], axis=-1)  # both local coordinates
 _STENCIL = 4  # points of the cubic interpolation along an axis
 
-RecoveryNodes = Float[np.ndarray, "batch lines places 2"]
+Nodes = Float[np.ndarray, "batch lines places 2"]
 Places = Float[np.ndarray, "batch points 2"]
 
 
@@ -181,9 +181,7 @@ class Recovery:
 
     rings: Rings  # mesh of the displacement
 
-    def gradient(
-        self, nodes: RecoveryNodes, u: RecoveryNodes, places: Places
-    ) -> Float[np.ndarray, "batch p 4"]:
+    def gradient(self, nodes: Nodes, u: Nodes, places: Places) -> Float[np.ndarray, "batch p 4"]:
         """Gradient ∂u_i/∂x_j (xx, xy, yx, yy) at the points with the coordinates `places`.
 
         `nodes` are the positions of the nodes of the mesh, and `u` the values at these nodes.
@@ -203,9 +201,7 @@ class Recovery:
         weights = first_weights[..., :, None] * second_weights[..., None, :]
         return (weights[..., None] * values).sum(axis=(2, 3))
 
-    def _sampled(
-        self, nodes: RecoveryNodes, u: RecoveryNodes
-    ) -> Float[np.ndarray, "batch 2*around 2*across 4"]:
+    def _sampled(self, nodes: Nodes, u: Nodes) -> Float[np.ndarray, "batch 2*around 2*across 4"]:
         """Gradients at the 2 x 2 Gauss points of all elements."""
         n, m = self.rings.around, self.rings.across
         by_local = local_derivatives(_LOCAL)
@@ -243,8 +239,6 @@ _MOST_STEPS = 25  # largest number of Newton steps at a load
 _ROUGH = 1e-2  # relative residual to reach at part of the load
 # at the whole load: the relative residual to reach, and the one accepted if it stops falling
 _CONVERGED, _STAGNANT = 1e-11, 1e-8
-
-Nodes = Float[np.ndarray, "batch lines places 2"]
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from operators.training.fit import Stopped
-from pdegen.ownership import read_json, write_json
+from pdegen.files import read_json, write_json
 from pipelines.config.experiment import Experiment
 from pipelines.reports.noise_report import write_noise_report
 from pipelines.runs.folder import RunError

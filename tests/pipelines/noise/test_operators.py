@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+from pdegen.files import read_json
 from pdegen.generation.generate import generate
-from pdegen.ownership import read_json
 from pdegen.recipe import load_recipe
 from pipelines.config.experiment import Experiment, InputNoise, load_experiment
 from pipelines.reports.noise_report import write_noise_report

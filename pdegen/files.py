@@ -73,7 +73,7 @@ def check_room(folder: str | Path, need: int, purpose: str) -> None:
 # symbolic links.
 
 
-PARTIAL_DISK = ".partial"
+PARTIAL = ".partial"  # ends the name of a file that is being written
 _CURRENT_FOLDER = -100  # AT_FDCWD of renameat2: paths are used as given
 _NO_REPLACE, _EXCHANGE = 1, 2  # RENAME_NOREPLACE and RENAME_EXCHANGE of renameat2
 # errors of link() on file systems without hard links (exFAT, gcsfuse, Drive)
@@ -101,7 +101,7 @@ def finished(path: str, data: bytes) -> Generator[str]:
         try:
             file = open(partial, "wb")  # noqa: SIM115, closed below
         except FileNotFoundError:
-            make_folder_disk(folder)
+            make_folder(folder)
             file = open(partial, "wb")  # noqa: SIM115
         with file:
             file.write(data)
@@ -116,7 +116,7 @@ def finished(path: str, data: bytes) -> Generator[str]:
 
 def beside(path: str) -> str:
     """A unique path for a temporary file, in the same folder as `path`."""
-    return f"{path}.{uuid.uuid4().hex}{PARTIAL_DISK}"
+    return f"{path}.{uuid.uuid4().hex}{PARTIAL}"
 
 
 def put(partial: str, path: str, check: Callable[[], None]) -> None:
@@ -249,14 +249,13 @@ def clear(path: str) -> None:
         raise OSError(errno.ENOTEMPTY, problem, path) from error
 
 
-def make_folder_disk(folder: str) -> None:
+def make_folder(folder: str | Path) -> None:
     """Make a folder and its parents, and flush them so that they survive a power loss."""
-    above = os.path.dirname(folder)
-    if above and not os.path.isdir(above):
-        make_folder_disk(above)
-    with suppress(FileExistsError):
-        os.mkdir(folder)
-    flush_folder(above)
+    folder = Path(folder)
+    if not folder.is_dir():
+        make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        flush_folder(folder.parent)
 
 
 def flush_folder(folder: str | Path) -> None:
@@ -274,7 +273,7 @@ def flush_folder(folder: str | Path) -> None:
         os.close(descriptor)
 
 
-def read_disk(path: str, at_most: int | None) -> bytes:
+def read_at_most(path: str, at_most: int | None) -> bytes:
     """Read the first `at_most` + 1 bytes of a file, or the whole file if it is shorter. Memory is
     allocated only for the actual size of the file."""
     with open(path, "rb") as file:
@@ -286,7 +285,6 @@ def read_disk(path: str, at_most: int | None) -> bytes:
 
 
 MANIFEST = ".written.jsonl"
-PARTIAL = ".partial"  # ends the name of a file that is being written
 LOCK = "lock"  # file in a folder that a process is writing, or was when it was killed
 _MACHINE = {".json", ".jsonl", ".pt", ".safetensors", ""}
 _EVENTS = re.compile(r"(.*/)?tensorboard/events\.out\.tfevents\.\d{10}\.[^/]+\.pdegen")
@@ -505,7 +503,7 @@ def write(path: Path, data: bytes) -> None:
 
     Raises:
         FileError: If the path exists and is not a regular file, or if it is a foreign file in a
-            claimed folder (`pdegen.ownership`).
+            claimed folder (`pdegen.files`).
         OSError: If the file cannot be written. An earlier file is then unchanged.
     """
     check_file(path)
@@ -530,7 +528,7 @@ def write(path: Path, data: bytes) -> None:
             partial.unlink(missing_ok=True)
             error.filename = error.filename or str(path)  # errors of a full disk name no file
             raise
-        _flush(path.parent)
+        flush_folder(path.parent)
 
 
 @contextmanager
@@ -607,7 +605,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 def _sealed(content: Mapping[str, object]) -> dict[str, Any]:
     plain = json.loads(json.dumps(content))
-    return {**plain, _DIGEST: _digest_files(plain)}
+    return {**plain, _DIGEST: _digest_of_json(plain)}
 
 
 def _verified(text: bytes, path: Path) -> dict[str, Any]:
@@ -620,30 +618,13 @@ def _verified(text: bytes, path: Path) -> dict[str, Any]:
     digest = content.pop(_DIGEST, None)
     if digest is None:
         _log.warning("%s has no SHA-256, like files of earlier versions: it is not checked", path)
-    elif digest != _digest_files(content):
+    elif digest != _digest_of_json(content):
         raise DamagedError(f"{path} is damaged: its SHA-256 is not the one it was written with")
     return content
 
 
-def _digest_files(content: Mapping[str, object]) -> str:
+def _digest_of_json(content: Mapping[str, object]) -> str:
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
-
-
-def make_folder(folder: Path) -> None:
-    """Make a folder and its parents. After the return, they survive a power failure."""
-    if not folder.is_dir():
-        make_folder(folder.parent)
-        folder.mkdir(exist_ok=True)
-        _flush(folder.parent)
-
-
-def _flush(folder: Path) -> None:
-    """Flush the entries of a folder to the disk, so that they survive a power failure."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 class Writer:

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from pdegen import ownership
-from pdegen.ownership import (
+from pdegen import files
+from pdegen.files import (
     foreign_files,
     is_ours,
     note,
@@ -57,7 +57,7 @@ def test_what_people_read_is_theirs_once_edited_and_what_programs_read_is_not(fo
 
 @pytest.mark.parametrize("large", [0, 30])
 def test_the_ends_and_the_size_of_a_large_file_are_compared(tmp_path, monkeypatch, large):
-    monkeypatch.setattr(ownership, "_LARGE", 8 if large else 2**23)
+    monkeypatch.setattr(files, "_LARGE", 8 if large else 2**23)
     start_manifest(tmp_path)
     path = tmp_path / "a.npy"
     for changed in (b"x" + bytes(30), bytes(30) + b"x", bytes(32)):
@@ -87,7 +87,7 @@ def test_what_is_ours_is_removed_and_nothing_else(folder):
     (folder / "tables/mine.csv").write_bytes(b"mine")
     remove(folder, {"run.json"})
     left = sorted(path.name for path in folder.rglob("*") if path.is_file())
-    assert left == [ownership.MANIFEST, "mine.csv", "run.json"]
+    assert left == [files.MANIFEST, "mine.csv", "run.json"]
     (folder / "tables/mine.csv").unlink()
     remove(folder)
     assert not folder.exists()
@@ -112,11 +112,11 @@ def test_a_tree_is_noted_where_the_folder_is_claimed(folder, tmp_path):
         (place / "u/zarr.json").touch()
         note_all(place)
     assert foreign_files(folder) == []
-    assert not (tmp_path / ownership.MANIFEST).exists()
+    assert not (tmp_path / files.MANIFEST).exists()
 
 
 def test_a_line_that_was_cut_off_spoils_no_other(folder):
-    path = folder / ownership.MANIFEST
+    path = folder / files.MANIFEST
     os.truncate(path, path.stat().st_size - 5)
     put(folder / "last.csv")
     assert foreign_files(folder) == ["state.pt"]
