@@ -14,21 +14,15 @@ from jaxtyping import config, install_import_hook
 # modules of arrays alone, for beartype knows no `Self` outside classes that it decorates itself
 MODULES = (
     "pdegen.domains",
-    "pdegen.sampling.gaussian",
+    "pdegen.sampling.coefficients",
     "pdegen.sampling.gaussian",
     "pdegen.numerics.sines",
     "pdegen.numerics.spectral",
-    "pdegen.numerics.spectral",
     "pdegen.equations.burgers.solver",
-    "pdegen.sampling.coefficients",
     "pdegen.equations.darcy.finite_element",
-    "pdegen.equations.darcy.finite_volume",
-    "pdegen.equations.darcy.finite_volume",
-    "pdegen.equations.darcy.finite_volume",
     "pdegen.equations.darcy.finite_volume",
     "pdegen.equations.darcy.published",
     "pdegen.inverse.classical",
-    "pdegen.sampling.noise",
     "operators",
 )
 _AN_INT_IS_A_FLOAT = "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))"

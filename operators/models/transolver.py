@@ -78,7 +78,7 @@ class LinearPhysicsAttention(nn.Module):
             weight, bias = (v.repeat(len(flat), 1, 1) for v in (self.key.weight.mT, self.key.bias))
             _, sums, totals = slice_sums(flat, weight, bias, f, real)
             t = means(sums, totals)
-        t = t.unflatten(0, (-1, self.heads))  # (batch, heads, slices, d)
+        t = t.reshape(-1, self.heads, *t.shape[1:])  # (batch, heads, slices, d)
         v = self.query(x).softmax(dim=-1).to(t.dtype) @ t
         return self.out(merged(v).reshape(u.shape))
 
