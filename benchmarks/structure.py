@@ -8,6 +8,12 @@ functions. Concepts are the public classes and functions of modules, options the
 commands, and keys the fields of declarations (without the keys of operators, which are arguments
 of their constructors). The lines of tests are counted once, for all packages.
 
+Four figures say how much a reader must put together: circles of modules that import each other,
+modules with one importer (without those that a registry or a package lists), private functions
+of at most eight lines that their module calls once (methods not counted), and functions per 1,000
+lines. A module is too long if it has over 700 lines and two groups of definitions that never name
+each other.
+
 With `--against`, each figure stands beside those of earlier commits of this repository.
 """
 
@@ -19,16 +25,21 @@ import io
 import json
 import subprocess
 import tarfile
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
+from typing import TypeVar
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("pdegen", "operators", "pipelines")
 TESTS = "tests"
 DECLARATION = "Strict"  # the base class of declarations
-MODULE_LINES, FUNCTION_LINES = 400, 60  # longer ones are listed
+MODULE_LINES, FUNCTION_LINES = 700, 60  # longer ones are listed
+GROUP = 3  # definitions of a group that could be a module
+SMALL = 8  # lines of a function that could stand at its call
+LISTS = ("__init__", "registry")  # names of modules that import others only to list them
 
 Source = Mapping[PurePosixPath, str]
 
@@ -74,6 +85,11 @@ class Figures:
     fmt_skip: int
     docstrings: int
     with_examples: int
+    docstring_percent: float
+    functions_per_1000_lines: float
+    one_importer: int
+    one_caller: int
+    circles: int
 
 
 @dataclass(frozen=True)
@@ -139,9 +155,58 @@ class Structure:
 
     @cached_property
     def long_modules(self) -> dict[str, int]:
-        """Modules of more than `MODULE_LINES` lines."""
-        lines = {str(path): len(text.splitlines()) for path, text in self.source.items()}
-        return {name: n for name, n in lines.items() if n > MODULE_LINES}
+        """Lines of the modules that are longer than `MODULE_LINES` and hold two ideas."""
+        lines = {path: len(text.splitlines()) for path, text in self.source.items()}
+        long = {path: n for path, n in lines.items() if n > MODULE_LINES}
+        return {str(path): n for path, n in long.items() if len(groups(self.trees[path])) > 1}
+
+    def importers(self, types: bool) -> dict[PurePosixPath, set[PurePosixPath]]:
+        """The modules of this package that import each module, in functions too.
+
+        Args:
+            types: Whether imports for types alone (`TYPE_CHECKING`) count.
+        """
+        places = {_dotted(path): path for path in self.source}
+        importers: dict[PurePosixPath, set[PurePosixPath]] = {path: set() for path in self.source}
+        for path, tree in self.trees.items():
+            for name in _names_imported(tree, types):
+                place = places.get(name) or places.get(name.rpartition(".")[0])
+                if place is not None and place != path:
+                    importers[place].add(path)
+        return importers
+
+    @cached_property
+    def one_importer(self) -> list[str]:
+        """Modules that one other module imports, which does not only list them."""
+        return [
+            str(path)
+            for path, by in self.importers(types=False).items()
+            if path.stem != "__init__" and len(by) == 1 and next(iter(by)).stem not in LISTS
+        ]
+
+    @cached_property
+    def circles(self) -> list[list[str]]:
+        """Groups of modules each of which leads to all others of the group."""
+        importers = self.importers(types=True)
+        above = {path: _reached(path, importers) for path in self.source}
+        together = {
+            frozenset(other for other in above[path] if path in above[other]) for path in above
+        }
+        return sorted(sorted(map(str, group)) for group in together if group)
+
+    @cached_property
+    def one_caller(self) -> list[str]:
+        """Private functions of at most `SMALL` lines that their module names once."""
+        found = list[str]()
+        for path, tree in self.trees.items():
+            named = Counter(_uses(tree))
+            found += [
+                f"{path}:{name}"
+                for node in tree.body
+                if isinstance(node, ast.FunctionDef) and (name := node.name).startswith("_")
+                if named[name] == 1 and _length(node) <= SMALL
+            ]
+        return found
 
     @cached_property
     def long_functions(self) -> dict[str, int]:
@@ -203,6 +268,7 @@ class Structure:
         texts = list(self.source.values())
         lines = sum(len(text.splitlines()) for text in texts)
         docstrings = [text for tree in self.trees.values() for text in _docstrings(tree)]
+        functions = sum(1 for tree in self.trees.values() for _ in _functions(tree))
         return Figures(
             rooms=len(self.rooms),
             arrows=len(self.arrows),
@@ -219,6 +285,13 @@ class Structure:
             fmt_skip=sum(text.count("# fmt: skip") for text in texts),
             docstrings=len(docstrings),
             with_examples=sum(">>> " in text for text in docstrings),
+            docstring_percent=round(
+                100 * sum(map(_docstring_lines, self.trees.values())) / lines, 1
+            ),
+            functions_per_1000_lines=round(1000 * functions / lines, 1),
+            one_importer=len(self.one_importer),
+            one_caller=len(self.one_caller),
+            circles=len(self.circles),
         )
 
 
@@ -230,6 +303,86 @@ def structures(source: Source) -> dict[str, Structure]:
         )
         for package in PACKAGES
     }
+
+
+def groups(tree: ast.Module) -> list[set[str]]:
+    """Groups of a module's functions and classes that never name a definition of another group.
+
+    Constants belong to no group. Groups of fewer than `GROUP` definitions are left out.
+
+    >>> pair = "def {0}(): ...\ndef {1}(): {0}()\ndef {2}(): {1}()\n"
+    >>> [sorted(g) for g in groups(ast.parse(pair.format(*"abc") + pair.format(*"xyz")))]
+    [['a', 'b', 'c'], ['x', 'y', 'z']]
+    """
+    parts = {
+        node.name: node
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+    }
+    near: dict[str, set[str]] = {name: {name} for name in parts}
+    for name, node in parts.items():
+        for other in set(_uses(node)) & parts.keys():
+            near[name].add(other)
+            near[other].add(name)
+    found = list[set[str]]()
+    for name in parts:
+        if not any(name in group for group in found):
+            found.append(_reached(name, near))
+    return [group for group in found if len(group) >= GROUP]
+
+
+_Place = TypeVar("_Place")
+
+
+def _reached(start: _Place, near: Mapping[_Place, set[_Place]]) -> set[_Place]:
+    """What some steps lead to, with the start if they lead back to it."""
+    reached, ahead = set[_Place](), [start]
+    while ahead:
+        new = near[ahead.pop()] - reached
+        reached |= new
+        ahead += new
+    return reached
+
+
+def _uses(tree: ast.AST) -> Iterator[str]:
+    """Names and attributes in a tree, also in annotations that are strings."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            yield node.id
+        elif isinstance(node, ast.Attribute):
+            yield node.attr
+
+
+def _dotted(path: PurePosixPath) -> str:
+    """The name of a module."""
+    parts = path.with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _names_imported(tree: ast.Module, types: bool) -> Iterator[str]:
+    """Dotted names of imports, with those for types alone (`TYPE_CHECKING`) or without them."""
+    ahead: list[ast.AST] = [tree]
+    while ahead:
+        node = ahead.pop()
+        if not types and isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            ahead += node.orelse
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        ahead += ast.iter_child_nodes(node)
+
+
+def _docstring_lines(tree: ast.Module) -> int:
+    """Lines of the docstrings of a module and of everything in it."""
+    kinds = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    texts = [
+        node.body[0]
+        for node in ast.walk(tree)
+        if isinstance(node, kinds) and ast.get_docstring(node) is not None
+    ]
+    return sum((text.end_lineno or text.lineno) - text.lineno + 1 for text in texts)
 
 
 def _room(path: PurePosixPath) -> str | None:
@@ -298,9 +451,11 @@ def _total(parts: Mapping[str, Structure]) -> Figures:
     total = {
         name: sum(getattr(part, name) for part in figures) for name in Figures.__dataclass_fields__
     }
-    anys = sum(part.any_per_1000_lines * part.lines for part in figures)
     total["floors"] = max(part.floors for part in figures)
-    return Figures(**{**total, "any_per_1000_lines": round(anys / total["lines"], 1)})
+    for share in ("any_per_1000_lines", "docstring_percent", "functions_per_1000_lines"):
+        weighted = sum(getattr(part, share) * part.lines for part in figures)
+        total[share] = round(weighted / total["lines"], 1)
+    return Figures(**total)
 
 
 def main() -> None:
@@ -318,17 +473,19 @@ def main() -> None:
     tests |= {"now": checkout([TESTS])}
     width = max(10, *map(len, parts_of))
     for name in (*PACKAGES, "all"):
-        print(f"{name:22}" + "".join(f"{when:>{width}}" for when in parts_of))
+        print(f"{name:26}" + "".join(f"{when:>{width}}" for when in parts_of))
         for figure in Figures.__dataclass_fields__:
             row = "".join(f"{getattr(figures[when][name], figure):>{width},}" for when in parts_of)
-            print(f"  {figure.replace('_', ' '):20}{row}")
+            print(f"  {figure.replace('_', ' '):24}{row}")
     lines = {when: sum(len(t.splitlines()) for t in one.values()) for when, one in tests.items()}
-    print(f"{TESTS + ', lines':22}" + "".join(f"{n:>{width},}" for n in lines.values()))
+    print(f"{TESTS + ', lines':26}" + "".join(f"{n:>{width},}" for n in lines.values()))
     for package, part in parts_of["now"].items():
         for one, other in sorted(part.back_arrows):
             print(f"back arrow: {package}.{one} -> {package}.{other}")
-        for name, lines in sorted((part.long_modules | part.long_functions).items()):
-            print(f"{lines:5} lines: {name}")
+        for circle in part.circles:
+            print(f"circle: {', '.join(circle)}")
+        for name, length in sorted((part.long_modules | part.long_functions).items()):
+            print(f"{length:5} lines: {name}")
     if arguments.json:
         content = {
             when: {name: asdict(part) for name, part in parts.items()}
