@@ -277,14 +277,7 @@ def check_input(
 
 
 def _shapes(letter: str, axes: set[int], before: tuple[object, ...], last: int) -> str:
-    """The shapes that functions on a grid can have, as text for messages.
-
-    Args:
-        letter: Name for the number of points, such as "n".
-        axes: Possible numbers of grid axes.
-        before: Sizes before the grid axes.
-        last: Size of the last axis.
-    """
+    """The shapes that functions on a grid can have, as text for messages."""
     grids = [
         [letter] if n == 1 < max(axes) else [f"{letter}{i + 1}" for i in range(n)]
         for n in sorted(axes, reverse=True)

@@ -114,11 +114,7 @@ class Registered:
         return operator
 
     def _argument(self, name: str, value: Any) -> Any:
-        """The constructor argument for a setting.
-
-        Raises:
-            ValueError: If a word is unknown or a number is impossible.
-        """
+        """The constructor argument for a setting."""
         if name in self.words:
             if value not in self.words[name]:
                 raise ValueError(f"unknown {name} {value!r}: known: {', '.join(self.words[name])}")

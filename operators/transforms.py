@@ -418,11 +418,7 @@ class Normalizer(nn.Module):
         return v * std + mean
 
     def _at(self, values: Tensor, x: Tensor | None) -> Tensor:
-        """Evaluate pointwise means or standard deviations at the points x.
-
-        Raises:
-            ValueError: If the values are not known at x and cannot be interpolated.
-        """
+        """Evaluate pointwise means or standard deviations at the points x."""
         if values.ndim == 1 or self.nodes:
             return values
         if x is None:

@@ -170,8 +170,7 @@ def _linked(source: str, path: str) -> bool:
 
 
 def _replaced(partial: str, path: str) -> bool:
-    """Rename `partial` to `path`. Returns True if `path` existed; the older file is then at
-    `partial`."""
+    """Rename `partial` to `path`."""
     while True:
         try:
             put_new(partial, path)
@@ -211,8 +210,7 @@ def exchanged(a: str | Path, b: str | Path) -> bool:
 
 
 def _renamed(a: str | Path, b: str | Path, flag: int) -> bool:
-    """Rename `a` to `b` with a flag of renameat2. Returns False if the system does not support the
-    flag."""
+    """Rename `a` to `b` with a flag of renameat2."""
     renameat2 = _renameat2()
     if renameat2 is None:
         return False
@@ -440,8 +438,7 @@ def _digest_of(path: Path) -> str:
 
 
 def _digest(file: BinaryIO, size: int) -> str:
-    """SHA-256 of a file. For a large file, only its size, its first bytes and its last bytes are
-    included."""
+    """SHA-256 of a file."""
     if size <= 2 * _LARGE:
         return hashlib.sha256(file.read()).hexdigest()
     digest = hashlib.sha256(str(size).encode() + file.read(_LARGE))
@@ -460,8 +457,7 @@ def _append(root: Path, entries: Iterable[tuple[str, str | None]]) -> None:
 
 
 def _noted(root: Path) -> dict[str, set[str | None]]:
-    """A dictionary that maps the names of the files in a manifest to their digests. Incomplete
-    lines are ignored."""
+    """A dictionary that maps the names of the files in a manifest to their digests."""
     digests: dict[str, set[str | None]] = {}
     try:
         lines = (root / MANIFEST).read_bytes().splitlines()
@@ -533,8 +529,7 @@ def write(path: Path, data: bytes) -> None:
 
 @contextmanager
 def _only_writer(folder: Path) -> Iterator[None]:
-    """Wait until no other process writes in a folder. Does nothing where folders cannot be locked,
-    as on NFS."""
+    """Wait until no other process writes in a folder."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         with suppress(OSError):

@@ -199,11 +199,7 @@ def _class(entry: Any) -> type:
 
 
 def _received(path: str, code: bytes) -> PluginFile:
-    """Rebuilds a file, in the process that received its pickle, and runs it.
-
-    The pickle includes the code, because this process may have another disk, or may have run
-    another version of the file before. Then the version in the pickle takes its place.
-    """
+    """Rebuilds a file, in the process that received its pickle, and runs it."""
     file = PluginFile(path, code)
     with _lock:
         others = [run for run in _files.values() if run.active and run.file.module != file.module]
@@ -214,10 +210,7 @@ def _received(path: str, code: bytes) -> PluginFile:
 
 
 def _activate(file: PluginFile, displaced: Callable[[PluginFile], bool]) -> None:
-    """Register the classes of a file after those of the displaced files are withdrawn.
-
-    If the file fails, they are registered again.
-    """
+    """Register the classes of a file after those of the displaced files are withdrawn."""
     run = _files.get(file.module)
     if run is not None and run.active:
         return
@@ -258,10 +251,7 @@ def describe_conflict(kind: str, name: str, registered: type) -> str:
 
 
 def _run(file: PluginFile) -> _Run:
-    """Run a file in a new module.
-
-    Raises SchemaError if it raises an error, registers nothing, or imports a file beside it.
-    """
+    """Run a file in a new module."""
     before = set(sys.modules)
     module = ModuleType(file.module)
     module.__file__, module.__package__ = file.path, ""  # it is in no package
@@ -295,16 +285,7 @@ def _run(file: PluginFile) -> _Run:
 
 
 def _beside(file: PluginFile, module: ModuleType, before: Collection[str]) -> str | None:
-    """Path of a module below the folder of a file that the file imports; None if there is none.
-    Installed packages and those of the project do not count.
-
-    The imported modules are those that import statements name, also inside functions, those that
-    were loaded while the file ran, and those that its variables hold.
-
-    Args:
-        module: The module of the file, which has run.
-        before: Names of the modules that were loaded before the file ran.
-    """
+    """Path of a module below the folder of a file that the file imports; None if there is none."""
     names = [name for name in list(sys.modules) if name not in before]
     for node in ast.walk(ast.parse(file.code)):
         if isinstance(node, ast.Import):

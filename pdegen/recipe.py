@@ -195,8 +195,7 @@ class Recipe(Strict):
 
     @property
     def headline(self) -> str:
-        """One line that describes the dataset. It consists of the summary, filled with the values
-        of the recipe, and the remark."""
+        """One line that describes the dataset."""
         line = headline(self.summary, self.problem, self.samples)
         return f"{line}; {self.remark}" if self.remark else line
 

@@ -323,8 +323,7 @@ def takes_number(annotation: Any) -> bool:
 
 
 def _not_here(model: type[Strict], parents: list[str], last: str) -> str:
-    """The error message for a key below a value that is not a table. It may show how to set a
-    law."""
+    """The error message for a key below a value that is not a table."""
     key = ".".join([*parents, last])
     if last in _OF_LAWS and (".".join(parents) in known_keys(model)):
         law = f'{".".join(parents)}={{law="uniform", low=..., high=...}}'
@@ -470,8 +469,7 @@ def _unknown_key(path: str, tag: str, known: list[str], offered: list[str]) -> s
 def _without_tags(
     model: type[Strict], location: tuple[str | int, ...]
 ) -> tuple[str, str, list[type[Strict]]]:
-    """Split the location of a pydantic error. Returns the dotted key without tags of unions, the
-    last tag, and the models at the key."""
+    """Split the location of a pydantic error."""
     path, models, tag = list[str](), [model], ""
     for part in map(str, location):
         fields = [m.model_fields[part] for m in models if part in m.model_fields]

@@ -89,8 +89,7 @@ def _resolved(
 
 
 def _generated(experiment: Experiment) -> str:
-    """URL of the default store of an experiment. The store is generated or completed if
-    necessary."""
+    """URL of the default store of an experiment."""
     recipe = experiment.data.load_recipe()
     url = default_store(recipe)
     return generate(recipe, url, resume=Objects(url).exists()).url

@@ -28,10 +28,7 @@ def main() -> None:
 
 
 def _leave() -> None:
-    """End this process at once. A normal exit would wait for threads that are not needed.
-
-    The last line is printed already. What these threads still print says only that they end.
-    """
+    """End this process at once."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     end = threading.Timer(_PATIENCE, os._exit, [_INTERRUPTED])
@@ -45,11 +42,7 @@ def _leave() -> None:
 
 
 def _kill_workers() -> None:
-    """Kill the fork server and the processes that it has started.
-
-    This comes before the exit functions, because these remove semaphores: a process that is just
-    starting would print that they are absent.
-    """
+    """Kill the fork server and the processes that it has started."""
     state = getattr(sys.modules.get("multiprocessing.forkserver"), "_forkserver", None)
     if (number := getattr(state, "_forkserver_pid", None)) is None:
         return
@@ -66,8 +59,7 @@ def _kill_workers() -> None:
 
 
 def _open_standard_streams() -> None:
-    """Open the null device for closed standard streams (`>&-`). Otherwise, files opened later would
-    get the descriptors of these streams."""
+    """Open the null device for closed standard streams (`>&-`)."""
     for number in (0, 1, 2):
         try:
             os.fstat(number)

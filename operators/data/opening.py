@@ -109,10 +109,7 @@ class StoredVariable:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape (*grid, channels) of one sample.
-
-        The channels are all components at the first time, then all at the second time, and so on.
-        """
+        """Shape (*grid, channels) of one sample."""
         sizes = self.row if self.level is None else self.row[1:]
         first = len(sizes) - self.axes
         return (*self.reduction.shape(sizes[first:]), math.prod(sizes[:first]))
@@ -369,11 +366,7 @@ class Streamed(Reader):
         return [range(i, j) for i, j in itertools.pairwise(starts)]
 
     def _shuffled(self, seed: int, epoch: int, rank: int, ranks: int) -> list[Piece]:
-        """The shards of one rank in random order.
-
-        The permuted shards are a sequence of samples, which is divided equally among the ranks. A
-        rank may therefore have only some of the samples of its first shard and of its last shard.
-        """
+        """The shards of one rank in random order."""
         order = torch.randperm(len(self._shards), generator=generator(seed, 0, epoch)).numpy()
         start, stop = (len(self) * k // ranks for k in (rank, rank + 1))
         pieces, passed = list[Piece](), 0
@@ -391,11 +384,7 @@ class Streamed(Reader):
     def _windows(
         self, windows: list[list[Piece]], entries: Collection[Stacked], epoch: int | None
     ) -> Generator[list[np.ndarray], None, None]:
-        """Yield the values of the entries in each window, as one array for each entry.
-
-        Two windows are in memory at a time. The arrays of a window are overwritten two windows
-        later.
-        """
+        """Yield the values of the entries in each window, as one array for each entry."""
         rows = max(sum(map(len, window)) for window in windows)
         memory = [
             [np.empty((rows, *self._shape(v)), np.float32) for v in entries]
@@ -410,17 +399,7 @@ class Streamed(Reader):
         epoch: int | None,
         memory: list[list[np.ndarray]],
     ) -> Generator[list[np.ndarray], None, None]:
-        """Yield the values of the entries in each window, as one array for each entry.
-
-        With two buffers, threads read the next window into one buffer while the caller uses the
-        other.
-
-        Args:
-            windows: The pieces of shards in each window.
-            entries: The variables.
-            epoch: Number of the epoch, which selects the noise; None outside a training.
-            memory: One or two buffers, each a list with one array for each variable.
-        """
+        """Yield the values of the entries in each window, as one array for each entry."""
         pool = ThreadPoolExecutor(self.threads, thread_name_prefix="reading")
 
         def submitted(number: int) -> list[Future[None]]:
@@ -594,10 +573,7 @@ def _streamed(
     weighted: bool,
     source: dict[str, Any],
 ) -> Samples:
-    """Samples that are streamed from a store, at the points of a subsample.
-
-    The arguments `buffer` and `weighted` are those of `open_pairs`.
-    """
+    """Samples that are streamed from a store, at the points of a subsample."""
     a, u = a.reduced(subsample.input), u.reduced(subsample.target)
     per_sample = _per_sample(store, domain, subsample)
     window = shards_within(buffer, a, u, *per_sample.values())
@@ -654,11 +630,7 @@ def _domain(store: Store, axes: tuple[str, ...]) -> Domain:
 
 
 def _of_role(store: Store, role: str) -> list[str]:
-    """Names of the functions that have a role in the store.
-
-    If no function has the role input, the positions of the points are the inputs. In a store
-    without roles, the input is a and the target is u.
-    """
+    """Names of the functions that have a role in the store."""
     description = store.description
     names = [
         name
@@ -693,10 +665,7 @@ def _stacked(
 
 
 def _per_sample(store: Store, domain: Domain, subsample: Subsample) -> dict[str, Stacked]:
-    """The variables that differ by sample: positions, weights, masks and parameters.
-
-    The keys are field names of `Batch`.
-    """
+    """The variables that differ by sample: positions, weights, masks and parameters."""
     names_by_role = dict[str, list[str]]()
     for name, array in store.description.variables.items():
         names_by_role.setdefault(array.metadata.role, []).append(name)

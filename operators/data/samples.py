@@ -232,11 +232,7 @@ class Examples:
                     yield self._examples(samples, torch.arange(first, last))
 
     def _examples(self, samples: Batch, numbers: Tensor) -> Batch:
-        """Training examples of a batch of samples.
-
-        Args:
-            numbers: Indices of the examples; example k of sample i has the index i * count + k.
-        """
+        """Training examples of a batch of samples."""
         rows = (numbers // self.count).to(samples.a.device)
         return self.task.example(samples[rows], numbers % self.count, self.pairs)
 
@@ -769,11 +765,7 @@ class Samples(Dataset[dict[str, Tensor]]):
 
     @property
     def points(self) -> Float[Tensor, "*grid dim"]:
-        """Positions of the points of the inputs.
-
-        Raises:
-            DataError: If the positions differ by sample.
-        """
+        """Positions of the points of the inputs."""
         if self.x is None:
             raise DataError(f"{self.source.get('url')}: the points differ by sample")
         return self.x
@@ -785,11 +777,7 @@ class Samples(Dataset[dict[str, Tensor]]):
 
     @property
     def target_points(self) -> Float[Tensor, "*target_grid dim"]:
-        """Positions of the points of the targets.
-
-        Raises:
-            DataError: If the positions differ by sample.
-        """
+        """Positions of the points of the targets."""
         return self.points if self.y is None else self.y
 
     @property
@@ -825,21 +813,14 @@ class Samples(Dataset[dict[str, Tensor]]):
 
     @property
     def single_step(self) -> Samples:
-        """The samples to which normalisers are fitted.
-
-        Their targets belong to a single application of the operator, even if the task has several.
-        """
+        """The samples to which normalisers are fitted."""
         if self.examples is None or not self.examples.count:
             return replace(self, length=None)
         return self.examples.task.single_step.training(self.examples.pairs)
 
     @property
     def all(self) -> Batch:
-        """All samples as one batch.
-
-        Raises:
-            DataError: If the samples are not in memory.
-        """
+        """All samples as one batch."""
         if isinstance(self.reader, Resident) and self.examples is None:
             return self.reader.all
         raise DataError(
@@ -1165,11 +1146,7 @@ class Task(ABC):
         return examples.resident() if isinstance(pairs.reader, Resident) else examples
 
     def _of(self, pairs: Samples, count: int) -> Samples:
-        """Examples, derived from the samples.
-
-        Args:
-            count: Number of training examples from each sample; 0 for evaluation examples.
-        """
+        """Examples, derived from the samples."""
         changes = {
             "examples": Examples(self, pairs, count),
             "operator_channels": self.channels(pairs),

@@ -146,12 +146,7 @@ class Rollout(TrajectoryTask):
         return self._cut(batch, first, self._frames(pairs) - self.history, pairs)
 
     def _cut(self, batch: Batch, number: Tensor, steps: int, pairs: Samples) -> Batch:
-        """Cut one window from each trajectory, and split it into inputs and targets.
-
-        Args:
-            number: Index of the first frame of each window.
-            steps: Number of target frames.
-        """
+        """Cut one window from each trajectory, and split it into inputs and targets."""
         frames = len(times_of(pairs))
         channels = batch.u.shape[-1] // frames
         u = batch.u.unflatten(-1, (frames, channels)).movedim(-2, 1)  # (batch, frames, *grid, c)

@@ -248,8 +248,7 @@ class Block(nn.Module):
 def _sizes(
     latent: int | list[int] | Literal["input"], dim: int, farthest: bool, at_input: bool
 ) -> list[int]:
-    """Points of the latent mesh along each axis. Raises ValueError if they are impossible, or if
-    farthest points need one number of them, or a latent mesh."""
+    """Points of the latent mesh along each axis."""
     if farthest and isinstance(latent, list):
         raise ValueError(f'latent_points="farthest" needs one number latent, got {latent}')
     if farthest and at_input:

@@ -542,12 +542,7 @@ class _GalerkinMap(torch.autograd.Function):
 
 
 def _of_sums(g_sums: Tensor, z: Tensor, kv: Tensor) -> Tensor:
-    """Gradient with respect to [K V], given the gradient of the sums [z K]ᵀ[z V] of each head.
-
-    Args:
-        g_sums: Gradient of the sums, shape (h, rows, batch, columns). The first rows and columns
-            belong to z, the other rows to K and the other columns to V.
-    """
+    """Gradient with respect to [K V], given the gradient of the sums [z K]ᵀ[z V] of each head."""
     q, (heads, size, batch, _) = z.shape[1], g_sums.shape
     features = size - q
     g_z = kv.new_empty(batch, q, 2, heads, features)

@@ -34,20 +34,7 @@ def frequencies(n: int, modes: int) -> Int[Tensor, " rows"]:
 
 @cached  # recorded graphs keep reading the cached matrices
 def _matrix(kind: str, n: int, modes: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """A factor of the orthonormal DFT, restricted to low frequencies, as a real matrix.
-
-    The kinds in one dimension, for n points:
-        "spectrum" (2 modes, n): rows cos and -sin: (Re, Im) of rfft(f)[:modes].
-        "values" (n, 2 modes): irfft of a spectrum that is zero beyond `modes`.
-    The kinds in two dimensions, where θ = 2πkj/n and the wave of (±k₁, k₂) is
-    e^{-iθ₂} (cos θ₁ ∓ i sin θ₁):
-        "first" (2 (modes + 1), n1): rows cos θ₁ and sin θ₁ of k₁ = 0 ... modes, interleaved.
-        "second" (4 modes, 2 n2): from (cos, sin) x n2 to (+, -) x (Re, Im) x modes.
-        "back" (2 n2, 4 modes): the transpose of "second" with columns k₂ > 0 doubled, because
-            they also stand for -k₂. The other factor of the inverse is the transpose of "first".
-        "complex" (2 min(n, 2 modes), 2 n): the DFT of complex numbers, re and im interleaved, at
-            the frequencies 0 ... modes - 1 and -modes ... -1. Its transpose is the inverse.
-    """
+    """A factor of the orthonormal DFT, restricted to low frequencies, as a real matrix."""
     if kind == "complex":
         angle = _angles(frequencies(n, modes), n)
         rotation = torch.stack([angle.cos(), angle.sin(), -angle.sin(), angle.cos()], -1)
@@ -237,10 +224,7 @@ class SpectralConv2d(nn.Module):
 def _modes(
     u: Float[Tensor, "batch n1 n2 c"], m1: int, m2: int
 ) -> Float[Tensor, "2 m1 m2 2 batch c"]:
-    """Modes of fields on a square, with axes (±, k₁, k₂, re/im, batch, c).
-
-    At the second index of the first axis, k₁ stands for the frequency -1 - k₁.
-    """
+    """Modes of fields on a square, with axes (±, k₁, k₂, re/im, batch, c)."""
     batch, n1, n2, _ = u.shape
     waves = transformed(u.flatten(2), "first", n1, m1).view(batch * (m1 + 1), 2 * n2, -1)
     u_hat = transformed(waves, "second", n2, m2)

@@ -79,12 +79,7 @@ def _write_checkpoint(path: Path, tensors: dict[str, Tensor], header: str) -> No
 
 
 def _on_host(value: Any, copies: dict[Any, Tensor] | None = None) -> Any:
-    """Copy nested dictionaries, lists and tuples, with all tensors in host memory.
-
-    Args:
-        copies: The tensors that have been copied already. The keys identify the memory of the
-            originals, and tensors in the same memory share one copy.
-    """
+    """Copy nested dictionaries, lists and tuples, with all tensors in host memory."""
     copies = {} if copies is None else copies
     if isinstance(value, Tensor):
         memory = (value.data_ptr(), value.dtype, value.shape, value.stride())

@@ -446,10 +446,7 @@ def _checkpoints(
     state: _State, folder: Path, description: dict[str, Any], best: bool, selection: Samples,
     errors: Tensor,
 ) -> list[Callable[[], None]]:  # fmt: skip
-    """Functions that write the checkpoints of an epoch.
-
-    Selection samples whose target is 0 have no relative error. The header lists these samples.
-    """
+    """Functions that write the checkpoints of an epoch."""
     last, excluded = state.history[-1], undefined(selection.ids.tolist(), errors.tolist())
     selected = {"epoch": last.epoch, "selection_score": last.score}
     header = {**description, "grids": state.grids, **selected}

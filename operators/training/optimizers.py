@@ -212,12 +212,7 @@ Matrices = Float[Tensor, "count m n"]
 
 
 def _as_matrices(t: Tensor) -> Matrices:
-    """Reshape a weight to a stack of matrices.
-
-    A matrix (m, n) becomes (1, m, n). A stack (count, m, n) is unchanged. A complex weight
-    (*modes, in, out, 2) becomes (modes, in, 2 out). A convolution (out, in, k, k) becomes
-    (1, out, in k²).
-    """
+    """Reshape a weight to a stack of matrices."""
     if t.ndim == 2:
         return t[None]
     if t.ndim == 3:

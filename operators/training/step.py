@@ -282,11 +282,7 @@ def _on(stream: Any, function: Callable[[], object]) -> None:
 def _captured(
     function: Callable[[], Result], stream: Any, device: torch.device
 ) -> tuple[Result, Callable[[], None]]:
-    """Capture a function as a CUDA graph, without launching its kernels.
-
-    Returns:
-        The result of the function, and a function that launches the kernels on the same memory.
-    """
+    """Capture a function as a CUDA graph, without launching its kernels."""
     graph, pool = torch.cuda.CUDAGraph(), _new_pool()
     try:
         # A capture that fails leaves its stream the current one; the outer context resets it.
@@ -321,19 +317,13 @@ def _undo(graph: Any, pool: Any, device: torch.device) -> None:
 
 
 def _end_allocation() -> Callable[[int, Any], None]:
-    """PyTorch's function that ends allocation from the memory pool of a capture.
-
-    The function was renamed after version 2.6.
-    """
+    """PyTorch's function that ends allocation from the memory pool of a capture."""
     names = "_cuda_endAllocateToPool", "_cuda_endAllocateCurrentStreamToPool"
     return next(getattr(torch._C, name) for name in names if hasattr(torch._C, name))
 
 
 def _reset_generator(device: torch.device, index: int) -> None:
-    """Give the random generator of a device a new state.
-
-    After a failed capture, the old state still belongs to the capture.
-    """
+    """Give the random generator of a device a new state."""
     fresh = torch.Generator(device)
     torch.cuda.default_generators[index].graphsafe_set_state(fresh.graphsafe_get_state())
 
@@ -635,10 +625,7 @@ class Step:
         nn.utils.clip_grad_norm_(self.parameters, self.clip, foreach=True)
 
     def _prepare(self, batch: Batch) -> None:
-        """Compile and record the step in the first call. Weights and buffers do not change.
-
-        An acceleration that fails is switched off, and `note` contains the reason.
-        """
+        """Compile and record the step in the first call."""
         if self.acceleration.compiled and self._loss is self._plain_loss:
             self._keeping_buffers(self._compile, batch)
         if self.acceleration.graphed and self._recorded is None:
@@ -680,14 +667,7 @@ class Step:
             )
 
     def _switch_off(self, name: str, effect: str, why: Exception | str, more: str = "") -> None:
-        """Switch an acceleration off, and append the reason to `note`.
-
-        Args:
-            name: Field of `Acceleration`.
-            effect: Description of the missing acceleration, such as "not compiled".
-            why: The reason, or the error that was raised.
-            more: Text that is appended to the reason.
-        """
+        """Switch an acceleration off, and append the reason to `note`."""
         self.acceleration = replace(self.acceleration, **{name: False})
         # the end of a failed capture raises an error of its own, on top of the cause
         while isinstance(why, Exception) and isinstance(why.__context__, RuntimeError):
@@ -697,8 +677,7 @@ class Step:
 
 
 def _seed(seed: int, device: torch.device) -> None:
-    """Seed the random numbers of a device. `torch.manual_seed` also seeds devices that are not
-    used, which takes 0.15 ms without a GPU: as long as the fused Adam of a small model."""
+    """Seed the random numbers of a device."""
     if device.type == "cpu":
         torch.default_generator.manual_seed(seed)
     else:

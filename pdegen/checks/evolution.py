@@ -143,12 +143,7 @@ class EvolutionCheck(Check):
     def _advanced(
         self, v: Modes, t: float
     ) -> tuple[Modes, Float[np.ndarray, " batch"], Float[np.ndarray, " batch"]]:
-        """Advance v by the time t.
-
-        Returns the modes |k_j| <= K/3 of the solution, the difference between two solutions in
-        these modes, and an estimate of the aliases in them. The difference is infinite if the
-        largest number of steps does not suffice.
-        """
+        """Advance v by the time t."""
         size, low = _norm(v), self._highest // 3
         rounding = EPSILON * size.reshape(-1, *[1] * (v.ndim - 1)) * self._noise
         perturbed = self._cut(v, self._highest * 2 // 3) + rounding

@@ -81,14 +81,7 @@ class TwoPhaseCheck(Check):
 
     @property
     def rough(self) -> bool:
-        """Whether interfaces are so rough that two equal samples cannot occur by chance.
-
-        Two samples with smooth interfaces on few cells are often equal. For example, take 43 x 43
-        cells with tau = 3. If alpha = 2, a sample has 15 adjacent jumps on average. The probability
-        that two samples agree on r rows decreases like e^-r and is below 1e-15 for all rows. If
-        alpha = 5, a sample has 0.01 adjacent jumps on average, and six of 6000 samples are equal to
-        other samples.
-        """
+        """Whether interfaces are so rough that two equal samples cannot occur by chance."""
         lines = self._grid.n / len(self._lines)
         return self._ranks[_FOLLOWING].expected * lines >= _ROUGH
 

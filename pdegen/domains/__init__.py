@@ -213,11 +213,7 @@ class Domain(ABC):
     @property
     @abstractmethod
     def points(self) -> Float[np.ndarray, "*shape dim"]:
-        """Positions of the points.
-
-        Raises DomainError if the positions differ from sample to sample. In this case `at`
-        returns the domain of one sample.
-        """
+        """Positions of the points."""
 
     def at(self, positions: Float[np.ndarray, "*shape dim"]) -> Domain:
         """The domain of a sample whose points have the given positions."""
@@ -539,10 +535,7 @@ class Cloud(_Positioned):
 
     @cached_property
     def weights(self) -> Float[np.ndarray, " *shape"]:
-        """Quadrature weights: the area of each triangle is divided equally among its corners.
-
-        Without cells all weights are equal and sum to 1.
-        """
+        """Quadrature weights: the area of each triangle is divided equally among its corners."""
         triangles, n = self.triangles, self.size[0]
         if triangles is None:
             return np.full(n, 1 / n)

@@ -308,10 +308,7 @@ def _shipped() -> list[str]:
 
 @lru_cache(maxsize=1)
 def _installed(*path: str) -> EntryPoints:
-    """Entry points of the group `pdegen.equations`, for the folders of `sys.path`.
-
-    They are cached, because the search takes longer than parsing a recipe.
-    """
+    """Entry points of the group `pdegen.equations`, for the folders of `sys.path`."""
     return entry_points(group=GROUP)
 
 
@@ -513,10 +510,7 @@ class Problem(WithLaws):
 
     @property
     def latex(self) -> str:
-        """The equation in LaTeX (ASCII, amsmath), with the values of its constants.
-
-        If the text is empty, or cannot be read as LaTeX, reports show `formula` instead.
-        """
+        """The equation in LaTeX (ASCII, amsmath), with the values of its constants."""
         return ""
 
     @abstractmethod
@@ -661,18 +655,12 @@ class Problem(WithLaws):
 
     @property
     def streams_per_sample(self) -> int:
-        """Number K of sample numbers whose random streams a sample uses.
-
-        Sample i uses the streams of the numbers i + k 2³² for k = 0 ... K - 1.
-        """
+        """Number K of sample numbers whose random streams a sample uses."""
         return 1
 
     @property
     def input_modes(self) -> int | None:
-        """The largest wave number of the inputs, if the inputs are finite Fourier sums.
-
-        None if an input is not a Fourier sum, but is defined by its stored values.
-        """
+        """The largest wave number of the inputs, if the inputs are finite Fourier sums."""
         return None
 
     def target_of_interpolant(self, a: np.ndarray) -> np.ndarray:
@@ -711,10 +699,7 @@ class Problem(WithLaws):
 
     @property
     def floats_per_sample(self) -> int:
-        """Largest number of float64 values in memory while one sample is drawn and solved.
-
-        The default is twenty times the number of values of a sample in a store.
-        """
+        """Largest number of float64 values in memory while one sample is drawn and solved."""
         return 20 * sum(math.prod(variable.shape) for variable in self.variables())
 
     def check_solver(self, device: str | None = None) -> None:

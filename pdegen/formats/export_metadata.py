@@ -334,8 +334,7 @@ def _origin(attributes: Mapping[str, Any]) -> Json:
 
 
 def _views(contents: Contents, name: str, array: ExportedArray) -> tuple[View, ...]:
-    """The views of a variable of an export, one for each file that has samples of it. MATLAB files
-    add axes of length 1 to variables with fewer than two axes."""
+    """The views of a variable of an export, one for each file that has samples of it."""
     parts = (contents.array(name), *contents.further.get(name, ()))
     first, samples = parts[0], sum(part.shape[0] for part in parts[1:])
     _check(first, array, samples)

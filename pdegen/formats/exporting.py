@@ -307,8 +307,7 @@ def _specs(store: Store) -> dict[str, ArraySpec]:
 
 
 def _metadata_spec(store: Store) -> dict[str, ArraySpec]:
-    """Shape and dtype of the array that stores the metadata. Its length does not depend on the
-    values of the digests."""
+    """Shape and dtype of the array that stores the metadata."""
     text = encoded(description(store, dict.fromkeys(store.arrays, "0" * 64)))
     return {KEY: ArraySpec(text.shape, text.dtype)}
 
@@ -400,8 +399,7 @@ def _writer(store: Store, format: str, arrays: Mapping[str, ArraySpec]) -> _Writ
 def _fill(
     store: Store, sinks: Mapping[str, Sink], progress: Callable[[Progress], None]
 ) -> dict[str, str]:
-    """Write the values of all arrays. Returns a dictionary that maps the names of arrays to their
-    SHA-256."""
+    """Write the values of all arrays."""
     start = time.monotonic()
     digests = {name: Digest() for name in store.arrays}
     for name in store.arrays:

@@ -76,8 +76,7 @@ def read(request: Request) -> Contents:
 
 
 def _nodes(file: h5py.File, path: Path) -> Iterator[tuple[str, _Node]]:
-    """Yield all groups and datasets, with their names. Raises FormatError if there is a symbolic or
-    external link."""
+    """Yield all groups and datasets, with their names."""
     links: list[tuple[str, Any]] = []
     file.visititems_links(lambda *link: len(links) > MOST_ARRAYS or links.append(link))
     for name, link in links:
@@ -129,8 +128,7 @@ def _unreadable(dataset: h5py.Dataset) -> str | None:
 
 
 def _array(path: Path, name: str, dataset: h5py.Dataset, matlab: bool) -> Array:
-    """The array of a dataset. Its location is None if its numbers are not contiguous in the
-    file."""
+    """The array of a dataset."""
     reverse = _is_reversed(dataset, matlab)
     logical = dataset.attrs.get("MATLAB_class") == b"logical"
     array = Array(
@@ -163,8 +161,7 @@ def _array(path: Path, name: str, dataset: h5py.Dataset, matlab: bool) -> Array:
 
 
 def _check_written(array: Array, dataset: h5py.Dataset) -> None:
-    """Raise FormatError if some values of a dataset were never written. HDF5 would return a
-    constant in their place."""
+    """Raise FormatError if some values of a dataset were never written."""
     if not array.bytes:
         return
     if dataset.chunks is not None:
@@ -189,8 +186,7 @@ def _filters(dataset: h5py.Dataset) -> list[int]:
 
 
 def _unpacked(request: Request, array: Array, dataset: h5py.Dataset, matlab: bool) -> Array:
-    """Unpack an array block by block to a separate file. Returns the array with the new
-    location."""
+    """Unpack an array block by block to a separate file."""
     filters, target = _filters(dataset), request.target()
     if h5z.FILTER_DEFLATE in filters:
         _check_chunks(array, dataset, filters)
@@ -208,8 +204,7 @@ def _unpacked(request: Request, array: Array, dataset: h5py.Dataset, matlab: boo
 
 
 def _blocks(dataset: h5py.Dataset) -> Iterator[Index]:
-    """Yield the blocks of a dataset. A block is given by one slice for each axis. A block consists
-    of whole chunks and has at most _BLOCK bytes, or is a single chunk."""
+    """Yield the blocks of a dataset."""
     if not dataset.shape:
         yield (slice(None),)
         return

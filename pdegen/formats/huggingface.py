@@ -259,8 +259,7 @@ def _metadata(
     samples: Mapping[str, np.ndarray],
     digests: Mapping[str, Digest],
 ) -> ExportMetadata:
-    """The metadata of the exported folder, which has `files`. Its samples are numbered from 0,
-    without those that were left out."""
+    """The metadata of the exported folder, which has `files`."""
     metadata = description(store, {name: digest.hex for name, digest in digests.items()})
     ends = list(accumulate(map(len, samples.values()), initial=0))
     for name in ("sample", *store.variables):
@@ -277,8 +276,7 @@ def _metadata(
 
 
 def _values(store: Store, samples: np.ndarray, digests: Mapping[str, Digest]) -> list[np.ndarray]:
-    """The values of all columns for some samples. `samples` are their numbers, in increasing
-    order. The values of variables are added to their digests."""
+    """The values of all columns for some samples."""
     span = range(int(samples[0]), int(samples[-1]) + 1)
     rows = samples - span.start
     values = {name: store.values(name, span)[rows] for name in store.variables}

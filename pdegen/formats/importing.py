@@ -139,8 +139,7 @@ def _axes(a: Array, u: Array, options: ImportOptions) -> tuple[tuple[str, ...], 
 
 
 def _position_of_times(a: Array, u: Array, options: ImportOptions) -> str:
-    """The position of the axis of times, "first" or "last". Raises FormatError if it does not
-    follow from the shapes."""
+    """The position of the axis of times, "first" or "last"."""
     if options.target_axes:
         return "first"
     of_sample = slice(1, None) if options.samples == "first" else slice(None, -1)
@@ -229,8 +228,7 @@ def _plan(contents: list[Contents], import_options: ImportOptions) -> Plan:
 
 
 def _summary(contents: list[Contents], sources: list[ImportedFile], plan: Plan) -> Json:
-    """The attribute `imported`. It lists the files, the arrays from which each variable was read,
-    and the arrays that were left out."""
+    """The attribute `imported`."""
     taken = {view.array.name for field in plan.fields for view in field.views}
     names = {name for file in contents for name in [*file.arrays, *file.unreadable]}
     return {

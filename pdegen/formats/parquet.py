@@ -59,8 +59,7 @@ def _dtype(column: pyarrow.DataType) -> np.dtype:
 
 
 def _unpacked(request: Request, file: pyarrow.parquet.ParquetFile, array: Array) -> Array:
-    """Unpack a column to a separate file, one row group at a time. Returns the array with the new
-    location."""
+    """Unpack a column to a separate file, one row group at a time."""
     target, written = request.target(), 0
     with target.open("wb") as out:
         for group in range(file.num_row_groups):
@@ -73,8 +72,7 @@ def _unpacked(request: Request, file: pyarrow.parquet.ParquetFile, array: Array)
 
 
 def _numbers(array: Array, values: pyarrow.Array) -> np.ndarray:
-    """The numbers of a part of a column, in C order. Raises FormatError if an entry is missing or
-    has another shape."""
+    """The numbers of a part of a column, in C order."""
     rows, *shape = len(values), *array.shape[1:]
     for size in shape:
         lengths = _compute.list_value_length(values).to_numpy(zero_copy_only=False)

@@ -217,8 +217,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def _locked(folder: Path, path: Path) -> int:
-    """Make and lock the hidden folder. Returns its file descriptor. The lock ends when the
-    descriptor is closed."""
+    """Make and lock the hidden folder."""
     while True:
         try:
             with suppress(FileExistsError):
@@ -319,14 +318,12 @@ class View:
 
     @property
     def dims(self) -> tuple[str, ...]:
-        """The axes of the variable, without the axis of samples. They have the order of a store:
-        time, channel, space."""
+        """The axes of the variable, without the axis of samples."""
         return () if self.number else self._read
 
     @property
     def _read(self) -> tuple[str, ...]:
-        """The axes of the values that are read, before `number` is applied. The axis of samples is
-        left out."""
+        """The axes of the values that are read, before `number` is applied."""
         one_frame = self.frames is not None and self.frames[1] - self.frames[0] == 1
         dropped = {"", "sample", "part", *(("time",) if one_frame else ())}
         axes = (*self.axes, *dict(self.along))
@@ -343,8 +340,7 @@ class View:
 
     @property
     def selection(self) -> Json:
-        """A JSON object that describes which values of the array are read. Empty if the whole array
-        is read unchanged."""
+        """A JSON object that describes which values of the array are read."""
         selection: Json = {
             "part": self.part,
             "channels": self.channels and list(self.channels),
@@ -380,8 +376,7 @@ class View:
 
 
 def _position(axis: str) -> int:
-    """Sort key for the axes of a variable. All axes of a mesh have the same key, so that sorting
-    does not change their order."""
+    """Sort key for the axes of a variable."""
     order = (*LEADING, "", *SPACE)
     return order.index(axis if axis in order else "")
 
@@ -556,8 +551,7 @@ def box(grid: str, sizes: Mapping[str, int], points: Mapping[str, np.ndarray]) -
 
 
 def _grid(dim: str, kind: type[Grid], n: int, x: np.ndarray | None) -> Grid:
-    """Make the grid of an axis from the given points. These may be rounded, and so differ from the
-    points of the grid by a small part of the spacing."""
+    """Make the grid of an axis from the given points."""
     if n < 2:
         raise FormatError(f"the axis {dim} has {n} point: an axis of space has at least 2")
     try:

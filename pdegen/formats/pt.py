@@ -68,8 +68,7 @@ def read(request: Request) -> Contents:
 
 
 def _entries(path: Path) -> tuple[list[ArchiveEntry], str]:
-    """The entries of the archive, and the byte order of the numbers. Raises FormatError if an entry
-    is compressed."""
+    """The entries of the archive, and the byte order of the numbers."""
     archive, order = entries(path), "<"
     if not any(entry.name.endswith("/data.pkl") for entry in archive):
         raise FormatError(f"{path.name} is an archive, but not one of torch.save or NumPy")

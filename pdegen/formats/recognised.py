@@ -238,8 +238,7 @@ def _mesh(contents: Contents, sizes: Mapping[str, int]) -> Facts | None:
 
 
 def _odd_mesh(contents: Contents, sizes: Mapping[str, int]) -> Facts | None:
-    """The facts about a mesh of a pipe. None if the number of nodes across the pipe is even,
-    because Simpson's rule needs an odd number."""
+    """The facts about a mesh of a pipe."""
     return _mesh(contents, sizes) if sizes["j"] % 2 else None
 
 
@@ -488,8 +487,7 @@ def _darcy_physics(low: float, high: float) -> Physics:
 
 
 def _named(contents: Contents, pattern: str) -> str | None:
-    """Search the name of the file for a pattern. Returns the first group, or None if there is no
-    match."""
+    """Search the name of the file for a pattern."""
     match = re.search(pattern, contents.path.name)
     return match.group(1) if match else None
 
@@ -504,9 +502,7 @@ def _joined_draws(counts: list[int]) -> dict[str, int]:
 
 
 def _vorticity(contents: Contents, sizes: Mapping[str, int]) -> Facts | None:
-    """The times and the viscosity of a file. If the file has no times, they are 1, ..., T for T
-    frames. The viscosity is read from the name of the file. If the name does not contain it, it is
-    determined by T."""
+    """The times and the viscosity of a file."""
     frames = sizes["time"]
     times = np.arange(1.0, frames + 1)
     if "t" in contents.arrays:
@@ -590,8 +586,7 @@ def _first_tenth(counts: list[int]) -> dict[str, tuple[int, int]]:
 
 
 def _on_a_line(contents: Contents, sizes: Mapping[str, int]) -> Facts | None:
-    """Facts about a 1-D file of PDEBench. The list of times in such a file may have one entry more
-    than there are frames."""
+    """Facts about a 1-D file of PDEBench."""
     frames, arrays = sizes["time"], contents.arrays
     if frames < 2 or not {"x-coordinate", "t-coordinate"} <= arrays.keys():
         return None
@@ -689,10 +684,7 @@ def _viscosity(contents: Contents, sizes: Mapping[str, int]) -> Facts | None:
 
 
 def _every_nth_node(contents: Contents, sizes: Mapping[str, int]) -> Facts | None:
-    """Positions of the points: every 26th (n = 16) or every 13th (n = 32) of 421 nodes.
-
-    The authors of the files document nothing else about them.
-    """
+    """Positions of the points: every 26th (n = 16) or every 13th (n = 32) of 421 nodes."""
     n = sizes["x"]
     if contents.arrays["x"].dtype != bool or n not in (16, 32):
         return None

@@ -105,8 +105,7 @@ def unpacked(arrays: Collection[Array], reader: str, folder: Path) -> dict[Array
 
 
 def _read(request: Request, need: int) -> Contents:
-    """Run a child process and return the contents that it has read. `need` is the total size in
-    bytes of the arrays that it may unpack."""
+    """Run a child process and return the contents that it has read."""
     path, size = request.file, request.file.stat().st_size
     seconds = SECONDS + (need + size) // BYTES_IN_A_SECOND
     memory, written = MEMORY + 3 * need + size, max(need, _ANSWER_BYTES)
@@ -121,8 +120,7 @@ def _read(request: Request, need: int) -> Contents:
 
 
 def _answer(request: Request) -> dict[str, Any]:
-    """Run a child process and return its answer. If the child exceeded a limit or crashed, the
-    answer describes this error."""
+    """Run a child process and return its answer."""
     file, name = request.target(), request.file.name
     with file.open("wb") as out:
         child = subprocess.Popen(

@@ -116,8 +116,7 @@ class NoiseJob(Job):
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def _shard(self, parent_shard: int) -> int:
-        """Number of samples in a shard of the derived store. Its shards take about as many bytes as
-        those of the parent."""
+        """Number of samples in a shard of the derived store."""
         return -(-parent_shard // len(self.noises))
 
     def check(self) -> None:
@@ -237,8 +236,7 @@ class NoiseJob(Job):
         return {i: "skipped in the parent" for i in skipped if i in samples}
 
     def _numbers(self, parent: Store) -> list[int]:
-        """The number that selects the random stream of each sample. `NoiseModel.numbers` determines
-        it for each split separately."""
+        """The number that selects the random stream of each sample."""
         numbers = np.arange(parent.samples)
         for start, stop in parent.metadata.splits.values():
             numbers[start:stop] = self.noises[0].build().numbers(range(start, stop))
@@ -279,8 +277,7 @@ def _computed(parent: Store, variable: str, samples: range) -> np.ndarray:
 
 
 def _std(store: Store) -> np.ndarray:
-    """The standard deviation σ(x) that is stored in the derived store. Raises StoreError if it is
-    damaged."""
+    """The standard deviation σ(x) that is stored in the derived store."""
     damaged = f"{store.url}: the deviation is damaged: --resume restores it"
     try:
         std = store.values("deviation")

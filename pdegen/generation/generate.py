@@ -104,9 +104,7 @@ def damage_of(store: Store) -> StoreError | None:
 
 
 def _was_store(objects: Objects) -> bool:
-    """Whether objects that cannot be read as a store were one before. This is the case if
-    `zarr.json` names the format pdegen, if another object of a store is intact, or if a truncated
-    `zarr.json` is the only object."""
+    """Whether objects that cannot be read as a store were one before."""
     root, _ = objects.try_read(ROOT, METADATA_BYTES)
     truncated = False  # the root is not JSON, as after a power loss
     try:
@@ -473,8 +471,7 @@ def probe(recipe: Recipe, device: str | None = None, failures: bool = False) -> 
 
 
 def _checked(problem: Problem, samples: range, values: object, where: str) -> dict[str, np.ndarray]:
-    """Convert values to the dtypes of the variables. Raises SchemaError if the names, shapes or
-    dtypes do not match the variables."""
+    """Convert values to the dtypes of the variables."""
     variables = {variable.name: variable for variable in problem.variables()}
     if not isinstance(values, Mapping) or values.keys() != variables.keys():
         names = (
@@ -544,8 +541,7 @@ class Job(ABC):
 
     @property
     def identity(self) -> str:
-        """Identity of the job. All records of its shards contain it. It depends on everything that
-        determines the bits of the samples, except software versions."""
+        """Identity of the job."""
         return self.fingerprint
 
     @abstractmethod
@@ -857,8 +853,7 @@ def _computed(job: Job, url: str, skip_failed: bool, mine: lock.Holder, shard: i
 
 
 def _written(mine: lock.Holder, shard: _Shard) -> tuple[str, ...]:
-    """Write a shard, if this job still holds the lock. Returns messages about retried errors and
-    skipped samples."""
+    """Write a shard, if this job still holds the lock."""
     with retried_errors() as notes:
         still_mine = partial(lock.check, shard.store.objects, mine)
         write_encoded(shard.store, shard.objects, shard.record, still_mine)
@@ -900,8 +895,7 @@ def values_of(
 def _pieces(
     job: Job, store: Store, samples: range, skipped: dict[int, str]
 ) -> Iterator[tuple[range, dict[str, np.ndarray]]]:
-    """Yield each range of samples that can be computed, with the values of these samples. The other
-    samples are added to `skipped`, with the reasons."""
+    """Yield each range of samples that can be computed, with the values of these samples."""
     ranges = [samples]
     while ranges:
         piece = ranges.pop()
@@ -938,9 +932,7 @@ def _sound(url: str, job: str, shards: Sequence[int]) -> list[int]:
 
 
 def _existing(job: Job, objects: Objects, options: Options) -> Store | None:
-    """The existing store at the URL, which is to be resumed or replaced. None if there is no store.
-    Raises StoreError if the options allow neither, or if something other than a store is at the
-    URL."""
+    """The existing store at the URL, which is to be resumed or replaced."""
     store = store_at(objects, job.identity if options.resume else None)
     if store is None:
         return None

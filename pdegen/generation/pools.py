@@ -292,8 +292,7 @@ class Cluster(Pool):
 def _in_worker(
     task: Callable[[Argument], Value], then: Callable[[Value], Result], argument: Argument
 ) -> Result:
-    """Run `then(task(argument))` in a worker of Dask. After `task` the calling thread leaves the
-    pool of the worker, unless as many threads as the worker has left it and have not ended yet."""
+    """Run `then(task(argument))` in a worker of Dask."""
     from distributed import get_worker, secede
 
     computing, outside = _threads_of_worker(get_worker().state.nthreads)
@@ -322,8 +321,7 @@ def _unchanged(value: Any) -> Any:
 
 
 def _in_one_thread(task: Callable[[Argument], Result], argument: Argument) -> Result:
-    """Run a task with one BLAS thread. One thread is faster while other tasks run, and gives the
-    same bits for any number of cores."""
+    """Run a task with one BLAS thread."""
     reuse_memory()
     with one_thread():
         return task(argument)
@@ -414,8 +412,7 @@ def keep_jobs(cluster: Any, jobs: int) -> None:
 
 @contextmanager
 def _in_files(security: Security, configured: dict[str, Any]) -> Iterator[Security]:
-    """Write certificates to files that SLURM jobs can read and other users cannot. The files are
-    removed at the end of the context."""
+    """Write certificates to files that SLURM jobs can read and other users cannot."""
     from distributed import Security
 
     shared = os.path.expanduser(os.path.expandvars(configured.get("shared-temp-directory") or "."))
@@ -542,8 +539,7 @@ def check(scheduler: str) -> None:
 
 
 def _start_server() -> None:
-    """Start the fork server. This is a process without threads that imports the modules which
-    workers need, and then forks the workers. It serves all pools and ends with this process."""
+    """Start the fork server."""
     multiprocessing.get_context("forkserver").set_forkserver_preload(_PRELOADED)
     # modules of the working directory are no code that the user has named: import none of them
     with _environment(PYTHONSAFEPATH="1"):
@@ -635,9 +631,7 @@ def _client(scheduler: str, workers: int, stack: ExitStack) -> Any:
 
 @contextmanager
 def _closed(cluster: Any) -> Iterator[None]:
-    """Close a cluster of processes at the end of the context. After an interrupt, the processes are
-    killed. Otherwise they would compute for some seconds, although their results are not
-    written."""
+    """Close a cluster of processes at the end of the context."""
     try:
         yield
     except KeyboardInterrupt:

@@ -119,9 +119,7 @@ def verify(
 
 
 def _job(store: Store, result: Verification, needed: bool) -> RecipeJob | None:
-    """The job that generated a store. None if the store was not generated, or if its recipe is
-    wrong. In the second case, a fault is added to the result. Raises SchemaError if the job is
-    needed and its equation is in a file that was not loaded."""
+    """The job that generated a store."""
     if store.command != "generate":
         return None
     try:
@@ -289,8 +287,7 @@ def repair(
 
 
 def _repaired(damage: Verification) -> Iterator[RepairedObject]:
-    """Yield the restored objects of a damaged store. The caller must write each object before it
-    requests the next one."""
+    """Yield the restored objects of a damaged store."""
     store, seal = opened(damage.url, Verification(damage.url))
     try:
         job = RecipeJob.of(store)
@@ -319,8 +316,7 @@ def _repaired(damage: Verification) -> Iterator[RepairedObject]:
 def _from_seal(
     store: Store, seal: Seal, job: RecipeJob | None, damaged: set[str]
 ) -> Iterator[RepairedObject]:
-    """Restore damaged metadata, coordinates and card. They are computed, or copied from the seal.
-    Yields an object only if its digest then agrees with the seal."""
+    """Restore damaged metadata, coordinates and card."""
     objects = {key: text.encode() for key, text in seal.metadata.items()}
     objects |= documents(store.description, sha256(objects[ROOT]))
     if (labels := store.description.labels) is not None:
@@ -333,8 +329,7 @@ def _from_seal(
 
 
 def _from_recipe(store: Store, job: RecipeJob) -> Iterator[RepairedObject]:
-    """Restore damaged metadata and coordinates of a store without a valid seal. Yields the objects,
-    which are computed from the recipe in `zarr.json`."""
+    """Restore damaged metadata and coordinates of a store without a valid seal."""
     objects = job.layout().objects(store.version)
     zarr_metadata = json.loads(objects[ROOT])["consolidated_metadata"]["metadata"]
     if zarr_metadata != store.description.zarr_metadata:
@@ -347,8 +342,7 @@ def _from_recipe(store: Store, job: RecipeJob) -> Iterator[RepairedObject]:
 def _repaired_data(
     store: Store, job: RecipeJob, record: Record, sound: dict[str, bytes]
 ) -> Iterator[RepairedObject]:
-    """Compute the data of a shard again. Yields the damaged objects if all digests agree with the
-    record."""
+    """Compute the data of a shard again."""
     objects, computed = _computed(store, job, record.shard, dict(record.skipped))
     if computed.digest == record.digest:
         for name in store.variables:
@@ -360,8 +354,7 @@ def _repaired_data(
 def _repaired_records(
     store: Store, seal: Seal | None, job: RecipeJob, shards: list[int]
 ) -> Iterator[RepairedObject]:
-    """Compute again the shards that have no valid record. Yields their data and records if the
-    digest of all records then agrees with the seal, or with the metadata if there is no seal."""
+    """Compute again the shards that have no valid record."""
     records = {shard: _computed(store, job, shard, {})[1] for shard in shards}
     try:
         summary = summary_of(store, records)
@@ -387,8 +380,7 @@ def _repaired_records(
 def _computed(
     store: Store, job: RecipeJob, shard: int, skipped: dict[int, str]
 ) -> tuple[dict[str, bytes], Record]:
-    """Compute a shard with the job. Returns two values: a dictionary that maps the keys of the data
-    objects to their bytes, and the record of the shard."""
+    """Compute a shard with the job."""
     job.check()
     samples = store.shard_range(shard)
     values = values_of(job, store, samples, skipped if store.skipped else None)
@@ -396,11 +388,7 @@ def _computed(
 
 
 def _new_seal(store: Store, job: RecipeJob) -> Iterator[RepairedObject]:
-    """Yield new cards and a new seal for a store without a valid seal.
-
-    Nothing is yielded if verification finds a fault, or if the metadata differ from those that the
-    recipe gives.
-    """
+    """Yield new cards and a new seal for a store without a valid seal."""
     plan = json.loads(job.layout().objects(store.version)[ROOT])
     plan["attributes"]["provenance"] = store.raw_attributes["provenance"]
     result = Verification(store.url)

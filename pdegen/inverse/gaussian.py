@@ -226,10 +226,7 @@ class GaussianEstimate:
 
     @cached_property
     def precision(self) -> Float[np.ndarray, "p p"]:
-        """1 + Jᵀ σ⁻² J, the inverse of the posterior covariance.
-
-        The computation takes one tangent solve for each unknown.
-        """
+        """1 + Jᵀ σ⁻² J, the inverse of the posterior covariance."""
         columns = self.linearised.jvp(np.eye(self.coefficients.size)) / self.std
         return np.eye(self.coefficients.size) + columns @ columns.T
 
@@ -302,10 +299,7 @@ class GaussianInversion:
         return estimate
 
     def _line_search(self, estimate: GaussianEstimate, step: Unknowns) -> GaussianEstimate:
-        """Halve the step until the density increases, and return the new estimate.
-
-        If no step length increases the density, only the number of solves of the estimate changes.
-        """
+        """Halve the step until the density increases, and return the new estimate."""
         length, solves = 1.0, estimate.solves
         while length >= _SHORTEST:
             xi, solves = estimate.coefficients + length * step, solves + 1

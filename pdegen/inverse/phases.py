@@ -390,10 +390,7 @@ class _Motion:
 
 
 def _interpolated(phi: Field, grid: CellGrid) -> Field:
-    """Interpolate φ linearly to the centres of another grid.
-
-    φ is constant between the outermost centres and the walls.
-    """
+    """Interpolate φ linearly to the centres of another grid."""
     matrix = interpolation(CellGrid(len(phi)), grid.x)
     matrix = matrix / matrix.sum(axis=1, keepdims=True)
     return matrix @ phi @ matrix.T

@@ -178,8 +178,7 @@ class TikhonovInversion:
     def _line_search(
         self, b: Unknowns, step: Unknowns, d: np.ndarray, sigma: np.ndarray, values: np.ndarray
     ) -> tuple[float, np.ndarray, int] | None:
-        """Halve the step until the objective decreases. Returns the length, the data there and the
-        number of solves; None if no length decreases it."""
+        """Halve the step until the objective decreases."""
 
         def objective(b: Unknowns, values: np.ndarray) -> float:
             return float(0.5 * np.sum(((d - values) / sigma) ** 2) + 0.5 * b @ self.penalty @ b)

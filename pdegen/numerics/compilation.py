@@ -135,12 +135,7 @@ class _Cache(FunctionCache):
 
 
 def _locked(folder: Path) -> int:
-    """A file descriptor that holds the lock of the folder.
-
-    It holds no lock if another process has held it for `_PATIENCE` seconds, or if the file system
-    has no locks. It is -1 if the file cannot be opened, for example because another member of the
-    group has made it.
-    """
+    """A file descriptor that holds the lock of the folder."""
     try:
         descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError:

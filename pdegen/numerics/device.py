@@ -80,12 +80,7 @@ _blas = _Blas()
 
 
 def _set(numbers: list[tuple[LibController, int]]) -> None:
-    """Set the number of threads of each library, even if another thread has set it before.
-
-    In threadpoolctl, the thread that first sets the number of OpenBLAS threads silently prevents
-    other threads from setting it. Here the thread that enters the context first sets the limit, but
-    another thread may be the last to leave the context and must remove the limit.
-    """
+    """Set the number of threads of each library, even if another thread has set it before."""
     for library, threads in numbers:
         give_up = getattr(library, "clear_controlling_thread", lambda force: None)
         give_up(force=True)
@@ -102,10 +97,7 @@ def _controller() -> ThreadpoolController:
 
 @lru_cache(maxsize=1)
 def _cached_controller(modules: int) -> ThreadpoolController:
-    """The controller of the thread pools, cached until another module is imported.
-
-    A search for the pools takes milliseconds.
-    """
+    """The controller of the thread pools, cached until another module is imported."""
     return ThreadpoolController()
 
 

@@ -245,10 +245,7 @@ def _program(products: Sequence[Sequence[Monomial]], fields: int) -> tuple[np.nd
 
 
 def _float64(values: np.ndarray, axes: int) -> np.ndarray:
-    """Coefficients as compiled code reads them: float64 or complex128.
-
-    Coefficients of a single sample are those of all samples.
-    """
+    """Coefficients as compiled code reads them: float64 or complex128."""
     shared = values[0] if values.ndim > axes and len(values) == 1 else values
     return shared.astype(complex if np.iscomplexobj(shared) else float, copy=False)
 
@@ -398,10 +395,7 @@ def _from_columns(change, columns, terms, count, setup):
 
 
 def _pointwise(buffers, setup):
-    """The products at the points of a row, by the instructions of the program.
-
-    An instruction (to, a, b, added) writes factor · a b, or adds it; b = -1 stands for 1.
-    """
+    """The products at the points of a row, by the instructions of the program."""
     program, factors = integer(setup, PROGRAM), integer(setup, FACTORS)
     length = 2 * integer(setup, HALF)
     for instruction in range(integer(setup, INSTRUCTIONS)):
@@ -537,12 +531,7 @@ def _rates(v, rates, count, setup):
 
 
 def _march(v, states, rates, integrals, steps, setup):
-    """Advance the state by an even or odd number of steps, or by none.
-
-    `states` has room for six states. `rates` has room for three sets of rates: at the last even
-    step, at the last odd step, and at the last step. The integrals, in units of h/3, are those of
-    Simpson's rule over pairs of steps, so an integral needs an even number of steps.
-    """
+    """Advance the state by an even or odd number of steps, or by none."""
     count = integer(setup, COMPONENTS) * integer(setup, COLUMN) * integer(setup, TOP)
     size, watched = _COMPLEX_BYTES * count, integer(setup, WATCHED)
     n_v, n_a, n_b = states, states + size, states + 2 * size

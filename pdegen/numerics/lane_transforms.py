@@ -197,10 +197,7 @@ def _transform(x, plan, to_modes):
 
 
 def _halves(z, half, h, highest, roots):
-    """Convert modes k = 0 ... K of 2h real numbers x_j to modes of the h numbers x_2j + i x_2j+1.
-
-    With w = e^(2πik/2h), Z_k = S + i w D for S = X_k + conj X_(h-k) and D = X_k - conj X_(h-k).
-    """
+    """Convert modes k = 0 ..."""
     re = load(half, 0)  # the mean is real
     store(z, 0, re)
     store(z, 1, re)

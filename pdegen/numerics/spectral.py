@@ -207,12 +207,7 @@ class Torus:
 
     @cached_property
     def finer(self) -> Torus:
-        """A finer torus, with at least a quarter more points along each axis.
-
-        The numbers of points are even, with small prime factors for fast transforms. The largest
-        wave number grows by at least two along each axis, because a function may have odd modes
-        only.
-        """
+        """A finer torus, with at least a quarter more points along each axis."""
         return Torus(tuple(map(self._finer, self.grids, self.highest)), self.degree)
 
     def _finer(self, grid: PeriodicGrid, highest: int) -> PeriodicGrid:

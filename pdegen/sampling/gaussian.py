@@ -319,21 +319,13 @@ class SquareGaussianField:
         return g
 
     def _fft(self, grid: CellGrid) -> bool:
-        """Whether to compute the sum over the modes by FFT instead of matrix products.
-
-        Matrix products are faster if there are few modes. An FFT would alias modes that the grid
-        does not resolve.
-        """
+        """Whether to compute the sum over the modes by FFT instead of matrix products."""
         return 0.9 * grid.n <= self.modes <= grid.n and faster_by_fft(grid.n)
 
     def _by_fft(
         self, grid: CellGrid, coefficients: Float[np.ndarray, "batch M M"]
     ) -> Float[np.ndarray, "batch n n"]:
-        """Compute g by FFT.
-
-        Along each axis, the modes of the orthonormal transform are φ_p/√n. Hence g is n times the
-        transform of the coefficients.
-        """
+        """Compute g by FFT."""
         n, m = grid.n, self.modes
         padded = np.zeros((len(coefficients), n, n))
         padded[:, :m, :m] = n * coefficients

@@ -393,10 +393,7 @@ def _normals(stream: NormalStream, numbers: Sequence[int], shape: tuple[int, ...
 
 
 def _share_of(data: np.ndarray, share: float) -> np.ndarray:
-    """ε rms(u) at each point, estimated from noisy data for u, where ε is `share`.
-
-    The mean square of the noisy data is assumed to have its expectation rms(u)² (1 + ε²).
-    """
+    """ε rms(u) at each point, estimated from noisy data for u, where ε is `share`."""
     std = share * float(np.sqrt(np.mean(data**2) / (1 + share**2)))
     return np.full(data.shape, std)
 

@@ -157,8 +157,7 @@ class Array:
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """The dimensions that are not in `LEADING`. For a function, these are the axes of its
-        domain."""
+        """The dimensions that are not in `LEADING`."""
         return tuple(dim for dim in self.dims if dim not in LEADING)
 
     @property
@@ -297,15 +296,13 @@ def _sharding(chunk: object, codecs: list[Json]) -> Json:
 
 
 def _plain(array: Array) -> list[Json]:
-    """Zarr metadata of the two codecs of an uncompressed array. The first stores the values, the
-    second appends a checksum."""
+    """Zarr metadata of the two codecs of an uncompressed array."""
     values: Json = {"name": "bytes"} if array.dtype.itemsize == 1 else _BYTES
     return [values, _CRC32C]
 
 
 def _listed(codecs: list[Json]) -> str:
-    """The names of codecs on one line. After the name of a codec come its byte order and its inner
-    codecs, if it has any."""
+    """The names of codecs on one line."""
     words = list[str]()
     for codec in codecs:
         options = codec.get("configuration", {})

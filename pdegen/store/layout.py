@@ -259,8 +259,7 @@ class Layout:
 
     @property
     def labels(self) -> Labels | None:
-        """The coordinate `channel`. None if the variables have no common channel names, or if
-        another array is named `channel`."""
+        """The coordinate `channel`."""
         if CHANNEL in {array.name for array in (*self.variables, *self.coordinates)}:
             return None
         return Labels.common(
@@ -366,8 +365,7 @@ def _put(coordinate: Coordinate, group: zarr.Group) -> None:
 
 
 def _add(labels: Labels, group: zarr.Group) -> None:
-    """Add the Zarr metadata of the coordinate `channel` to a group. Its values are
-    `Labels.data`."""
+    """Add the Zarr metadata of the coordinate `channel` to a group."""
     from zarr.codecs import Crc32cCodec
 
     group.create_array(
@@ -382,8 +380,7 @@ def _add(labels: Labels, group: zarr.Group) -> None:
 
 
 def _texts(value: object) -> tuple[str, ...]:
-    """The entries of a list of strings. For any other value, the result is an empty tuple. Readers
-    refuse such a value."""
+    """The entries of a list of strings."""
     values = tuple(cast("list[object]", value)) if isinstance(value, list) else ()
     texts = tuple(text for text in values if isinstance(text, str))
     return texts if len(texts) == len(values) else ()

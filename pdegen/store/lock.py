@@ -149,8 +149,7 @@ def locked(objects: Objects, job: str, take_over: bool = False) -> Generator[Hol
 
 
 def _expired(objects: Objects, current: Holder | None) -> bool:
-    """Wait at most the length of a lease to see whether the holder still runs. Returns True if it
-    has ended, and False if the lock was released meanwhile. Raises LockedError if it still runs."""
+    """Wait at most the length of a lease to see whether the holder still runs."""
     before = _lock_and_lease(objects)
     refused = LockedError(
         f"{objects.url} is being written by {current or 'another job'}: wait for it, or take over "
@@ -206,8 +205,7 @@ def _alive(token: str) -> Generator[None]:
 
 
 def _is_running(other: Holder) -> bool | None:
-    """Whether the process of a holder still runs. None if this machine cannot tell, for example
-    because the holder is on another machine."""
+    """Whether the process of a holder still runs."""
     if not other.kernel or other.kernel != _kernel():
         return None
     path = _life_file(other.token)

@@ -402,8 +402,7 @@ class Objects:
         return contents
 
     def _writable_path(self, key: str) -> str:
-        """The path of an object that is to be written or removed. Raises OSError if a folder above
-        it is a symbolic link, because such a link may lead out of the store."""
+        """The path of an object that is to be written or removed."""
         path = self._path(key)
         if self.is_local:
             files.check_folders(self.root, path)
@@ -577,8 +576,7 @@ class Objects:
             self._location[0].rm(aside, recursive=True)
 
     def _remove_below(self, path: str) -> None:
-        """Remove an object, or everything below a path, from a server. `rm` of the file systems of
-        servers takes `*`, `?` and `[...]` as a pattern, which may match other stores."""
+        """Remove an object, or everything below a path, from a server."""
         filesystem = self._location[0]
         with as_os_errors(path), ThreadPoolExecutor(_AT_ONCE) as threads:
             filesystem.invalidate_cache()

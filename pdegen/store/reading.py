@@ -183,8 +183,7 @@ def _chunk(values: Values, array: Array) -> list[bytes]:
 
 
 def _is_all(values: Values, fill: float) -> bool:
-    """Whether all values equal the fill value. The others are compared only if the first one
-    does."""
+    """Whether all values equal the fill value."""
     if values.dtype.kind == "f":
         return bool(np.isnan(values.flat[0])) and bool(np.isnan(values).all())
     return bool(values.flat[0] == fill) and bool((values == fill).all())
@@ -487,13 +486,7 @@ class Shards:
     def _chunks(
         self, shard: int, chunks: list[int], memory: Callable[[int], Values]
     ) -> Iterator[tuple[int, Values]]:
-        """Yield the numbers and the values of chunks of a shard.
-
-        Args:
-            shard: Number of the shard.
-            chunks: Numbers of the chunks.
-            memory: Function that maps the number of a chunk to the array to decode it into.
-        """
+        """Yield the numbers and the values of chunks of a shard."""
         try:
             with Objects(self.url).open(self.array.key(shard)) as opened:
                 index, verified = self._index(opened), verified_shards().get(self._entry(shard))
@@ -520,11 +513,7 @@ class Shards:
         chunks: list[int],
         memory: Callable[[int], Values],
     ) -> Iterator[tuple[int, Values]]:
-        """Yield chunks of a shard, and compare the shard with its record.
-
-        Plain values are compared after they were read into the memory of the caller. Decompressors
-        get no bytes that have not been compared.
-        """
+        """Yield chunks of a shard, and compare the shard with its record."""
         record, digesting, at_once = self.record(shard), Digesting(opened), opened.at_once
         if self.array.compressor == "none":
             yield from self._read(digesting.read, at_once, index, chunks, memory, checked=True)
@@ -561,16 +550,7 @@ class Shards:
         *,
         checked: bool = False,
     ) -> Iterator[tuple[int, Values]]:
-        """Yield the numbers and the values of chunks.
-
-        Args:
-            read: Function that fills arrays with consecutive bytes, as `OpenFile.read`.
-            at_once: Number of bytes that are best read at once.
-            index: The index of the shard.
-            chunks, memory: See `_chunks`.
-            checked: Whether the bytes are compared with the digest of the shard, so that the
-                checksums are not needed.
-        """
+        """Yield the numbers and the values of chunks."""
         array, plain = self.array, self.array.compressor == "none"
         bounds = spans(array, index)
         in_order = sorted(chunks, key=lambda k: bounds[k] or (-1, -1))
@@ -593,13 +573,7 @@ class Shards:
 def _read_plain(
     read: Read, stored: list[tuple[int, int]], chunks: list[Values], checked: bool
 ) -> None:
-    """Read adjacent chunks that are not compressed directly into arrays.
-
-    Args:
-        read, checked: See `Shards._read`.
-        stored: Byte range of each chunk.
-        chunks: Array for the values of each chunk.
-    """
+    """Read adjacent chunks that are not compressed directly into arrays."""
     data = [chunk.reshape(-1).view(np.uint8) for chunk in chunks]
     if any(len(v) + 4 != stop - start for v, (start, stop) in zip(data, stored, strict=True)):
         raise ValueError("a chunk is damaged")
@@ -624,8 +598,7 @@ def verified_shards() -> dict[tuple[str, str, str], Verified]:
 
 
 def _as_slice(rows: np.ndarray) -> slice | np.ndarray:
-    """Convert increasing row numbers to a slice if they are consecutive. Otherwise they are
-    returned unchanged. Indexing with a slice does not copy."""
+    """Convert increasing row numbers to a slice if they are consecutive."""
     first, last = int(rows[0]), int(rows[-1])
     return slice(first, last + 1) if last - first + 1 == len(rows) else rows
 
@@ -765,9 +738,7 @@ class Store:
 
     @cached_property
     def coordinates(self) -> Mapping[str, Values]:
-        """A dictionary that maps the names of all coordinates to their values. Channel names are
-        not included. They are in the metadata. Raises StoreError if a coordinate is damaged or
-        differs from the seal."""
+        """A dictionary that maps the names of all coordinates to their values."""
         arrays, labels = self.description.coordinates, self.description.labels
         limits = {array.key(): array.limit for array in arrays.values()}
         limits |= {} if labels is None else {labels.KEY: len(labels.data)}

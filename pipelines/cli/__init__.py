@@ -96,10 +96,7 @@ def _rank() -> str:
 
 
 def _status(error: Exception) -> int | None:
-    """Exit status for an error that the user can correct; None for a bug.
-
-    If the error has an attribute `exit_status` or `exit_code` (Typer), that value is returned.
-    """
+    """Exit status for an error that the user can correct; None for a bug."""
     for name in ("exit_status", "exit_code"):
         if (status := getattr(error, name, None)) is not None:
             return status

@@ -205,10 +205,7 @@ _OVERRIDES = "data.overrides"
 
 
 def _below_overrides(key: "Key") -> tuple[str, str, str]:
-    """Name, condition and value that a key `data.overrides.NAME` has in the recipe itself.
-
-    For any other key, all three are empty.
-    """
+    """Name, condition and value that a key `data.overrides.NAME` has in the recipe itself."""
     name, when = (text.removeprefix(f"{_OVERRIDES}.") for text in (key.name, key.when))
     return (name, when, _written(key.value)) if name != key.name else ("", "", "")
 

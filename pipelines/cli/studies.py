@@ -540,8 +540,7 @@ def study_noise_command(
 
 
 def _with_store(study: "NoiseStudy", device: "torch.device") -> "NoiseStudy":
-    """The study with the store of its recipe. A wrong request is refused before the store is
-    generated."""
+    """The study with the store of its recipe."""
     from pipelines.runs.data import check_data, padded
     from pipelines.studies.inversions import check_methods
 

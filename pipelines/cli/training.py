@@ -129,10 +129,7 @@ def _train(
     experiment: "Experiment", data: str | None, folder: Path, device: str, precision: str,
     compiled: str, resume: bool, overwrite: bool, track: "list[Tracker]", check: bool = False,
 ) -> str | None:  # fmt: skip
-    """Train in all processes of torchrun.
-
-    Returns the URL of the store in the first process, and None in all others.
-    """
+    """Train in all processes of torchrun."""
     from operators.training.fit import Stopped
     from operators.training.step import Acceleration, torchrun
     from pdegen.recipe import default_store

@@ -656,10 +656,7 @@ class Benchmark(Extending):
     def _with(
         self, overrides: Mapping[str, Any], changes: Mapping[str, Mapping[str, Any]] | None = None
     ) -> Benchmark:
-        """This benchmark with `overrides` applied to all experiments.
-
-        `changes` has further values of keys for each dataset.
-        """
+        """This benchmark with `overrides` applied to all experiments."""
         datasets = {}
         for name, dataset in self.datasets.items():
             own = merged(dataset.overrides, overrides, (changes or {}).get(name, {}))

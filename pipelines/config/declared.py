@@ -381,10 +381,7 @@ class Model(Declared):
 
 
 def _declared_model(name: str, registered: Registered) -> type[Model]:
-    """Create the table class of an operator.
-
-    Raises SchemaError if a file cannot set some argument.
-    """
+    """Create the table class of an operator."""
     operator, where = registered.operator, f"operator {name}: {registered.operator.__qualname__}"
     parameters = inspect.signature(operator).parameters
     if lacking := [key for key in _FROM_DATA[:2] if key not in parameters]:

@@ -228,10 +228,7 @@ class Normalization(Strict):
 
 
 def _same_nodes(pairs: Samples, which: Literal["a", "u"]) -> bool:
-    """Whether value i belongs to the same point or mesh node in all samples.
-
-    This is false for clouds without cells, whose points have no order.
-    """
+    """Whether value i belongs to the same point or mesh node in all samples."""
     if pairs.masked:
         return False
     if pairs.x is not None:
@@ -312,8 +309,7 @@ class InputNoise(NoiseKind):
 
     @model_serializer(mode="wrap")
     def _in_order(self, content: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Serialise in the order of `NoiseKind`. The default of `on` is left out: it is what older
-        experiments without this key mean."""
+        """Serialise in the order of `NoiseKind`."""
         table = content(self)
         if table.get("on") == "inputs":
             del table["on"]

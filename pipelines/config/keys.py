@@ -220,10 +220,7 @@ def _plain(value: Any) -> Any:
 
 
 def _word(field: FieldInfo) -> str | None:
-    """The only word that a field allows; None if it does not allow exactly one word.
-
-    A field with only one word selects the kind of its table.
-    """
+    """The only word that a field allows; None if it does not allow exactly one word."""
     words = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
     return words[0] if len(words) == 1 and isinstance(words[0], str) else None
 

@@ -258,10 +258,7 @@ def write_profile_report(run: ProfileRun, command: str) -> Path:
 
 
 def _published_costs(profile: Profile, measured: Sequence[Row], held: str) -> list[Table]:
-    """Table of the published costs beside the measured ones, which are in the same units.
-
-    `held` says which memory the process holds. The list is empty if nothing is published.
-    """
+    """Table of the published costs beside the measured ones, which are in the same units."""
     if not any(entry.published for entry in profile.operators.values()):
         return []
     ours: dict[StepCost, tuple[str, str, Callable[[Row], float]]] = {
@@ -597,11 +594,7 @@ def further_tables(
 
 
 def _training_tables(run: BenchmarkRun, cases: Mapping[Case, Sequence[Row]]) -> list[Table]:
-    """Table of the published facts of trainings beside the measured ones.
-
-    The list is empty if nothing is published. Each kind of fact has two columns; the header of the
-    second one names the place in the publication.
-    """
+    """Table of the published facts of trainings beside the measured ones."""
     published: dict[Case, Mapping[TrainingFact, float]] = {
         case: run.benchmark.operators[case.operator].published_training.get(case.dataset, {})
         for case in cases
@@ -751,8 +744,7 @@ class _DatasetReport:
 
     @cached_property
     def watched(self) -> dict[str, list[Row]]:
-        """Maps each operator to its rows of the published protocol. Empty unless "published" is the
-        second or a later protocol of the benchmark."""
+        """Maps each operator to its rows of the published protocol."""
         return self._at("published") if "published" in self.run.benchmark.protocols[1:] else {}
 
     def _at(self, protocol: str) -> dict[str, list[Row]]:
@@ -966,11 +958,7 @@ def _named(row: Row) -> str:
 
 
 def _jacobian(predictor: Predictor, pairs: Samples) -> np.ndarray:
-    """Derivatives ∂u(y)/∂a(x) for a single sample in one dimension.
-
-    The result has a row for each point y, for at most 128 evenly spaced points, and a column for
-    each point x. Only the first channels of a and u are used.
-    """
+    """Derivatives ∂u(y)/∂a(x) for a single sample in one dimension."""
     a = pairs.a.clone().requires_grad_(True)
     u = predictor(a, pairs.points, pairs.y)[0, :, 0]
     values = u[:: -(-len(u) // 128)]

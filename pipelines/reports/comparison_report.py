@@ -241,8 +241,7 @@ def _learning_section(comparison: Comparison) -> Section:
 
 
 def _course(variant: Variant, epochs: bool) -> tuple[list[float], np.ndarray]:
-    """Abscissas and scores of a learning curve. The abscissas are epochs, or times in seconds
-    averaged over the seeds. The scores have shape (seeds, epochs)."""
+    """Abscissas and scores of a learning curve."""
     scores = np.array([[epoch.score for epoch in run.history] for run in variant.runs])
     if epochs:
         return [float(epoch.epoch) for epoch in variant.first.history], scores

@@ -433,11 +433,7 @@ class Formula:
 
     @property
     def mathml(self) -> str:
-        """The formula as MathML, which browsers show without a script or a font.
-
-        latex2mathml neither reads escapes in text nor escapes HTML. It gets a private character in
-        the place of each quoted text, and its elements are escaped here.
-        """
+        """The formula as MathML, which browsers show without a script or a font."""
         texts = list[str]()
 
         def place(words: str) -> str:
@@ -593,8 +589,7 @@ def markdown(report: Report) -> str:
 
 
 def _indented(code: str) -> str:
-    """A Markdown code block. It is indented instead of fenced, because its text could contain the
-    fence."""
+    """A Markdown code block."""
     return "\n".join(f"    {line}" for line in _shown(code).splitlines())
 
 

@@ -274,8 +274,7 @@ def bodies(domain: Domain) -> list[Loop]:
 
 
 def _cells(domain: Domain) -> Int[np.ndarray, "cells corners"] | None:
-    """Point numbers of the corners of each cell, in order around the cell. None if the domain is
-    not a plane mesh."""
+    """Point numbers of the corners of each cell, in order around the cell."""
     if isinstance(domain, Curvilinear) and domain.dim == 2:
         number = np.arange(np.prod(domain.shape)).reshape(domain.shape)
         for axis, closed in enumerate(domain.closed):
@@ -524,8 +523,7 @@ class Functions:
 
     @property
     def components(self) -> dict[str, dict[float | None, int]]:
-        """Channel numbers, keyed by component and then by time. The time is None for functions
-        without time."""
+        """Channel numbers, keyed by component and then by time."""
         numbers: dict[str, dict[float | None, int]] = {}
         for number, channel in enumerate(distinguished(self.channels)):
             name = channel.component or channel.variable

@@ -76,8 +76,7 @@ class Style:
 
 
 def _slot(colour: int, row: int) -> Style:
-    """Style of the method with number `row` among those of the same colour. Dashes and markers
-    depend on both numbers."""
+    """Style of the method with number `row` among those of the same colour."""
     number = colour + len(INKS) * row
     return Style(INKS[colour], DASHES[(colour + row) % len(DASHES)], MARKERS[number % len(MARKERS)])
 
@@ -585,8 +584,7 @@ def _columns(names: Sequence[str], width: float = WIDE) -> int:
 
 
 def _height(names: Sequence[str], axes: float = 2.9, width: float = WIDE) -> float:
-    """Height in inches of a figure with a legend above the axes. `axes` is the height of the axes,
-    and `names` are the legend entries."""
+    """Height in inches of a figure with a legend above the axes."""
     return axes + _LINE * -(-len(names) // _columns(names, width))
 
 

@@ -351,8 +351,7 @@ class Reconstructions:
         return picture(sheet(rows, names), "uncertainty", caption)
 
     def _curves(self, level: float) -> Picture:
-        """Reconstructions in one dimension. Each panel has the true curve and the curve of a
-        method, with its credible intervals."""
+        """Reconstructions in one dimension."""
         number, data, truth = self._functions(level)
         answers, (input, target) = list(self._answers(level)), self.study.names
         looks = styles_of(self.study)
@@ -409,8 +408,7 @@ def _panel(truth: Functions, std: np.ndarray, scale: Normalize, title: str) -> P
 def _image_sheet(
     images: Sequence[Image], data: Normalize, target: Normalize, labels: tuple[str, str]
 ) -> Figure:
-    """Images of the data, the truth and all reconstructions. The data have one colour scale; the
-    truth and the reconstructions share another. The labels are those of the colour bars."""
+    """Images of the data, the truth and all reconstructions."""
     rows = -(-len(images) // _IMAGES)
     lines = max(image.title.count("\n") for image in images) + 1
     side = WIDE / _IMAGES
@@ -460,8 +458,7 @@ def _curve_sheet(
     colours: Sequence[str],
     labels: tuple[str, str],
 ) -> Figure:
-    """Panels of curves. The first panel has the data. Each other panel has a reconstruction and the
-    truth, and these panels share one scale. The labels name the data and the truth."""
+    """Panels of curves."""
     rows = -(-(1 + len(answers)) // _COLUMNS)
     figure = Figure(figsize=(WIDE, _HEIGHT * rows + 0.6))
     axes = figure.subplots(rows, _COLUMNS, squeeze=False, sharex=True).ravel()

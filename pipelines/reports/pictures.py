@@ -255,12 +255,7 @@ def _on_a_line(
     titles: Mapping[str, int],
     most: int,
 ) -> Figure:
-    """Curves of several samples in one dimension.
-
-    Each sample has a column. The first row has the input. Each component has two further rows: u
-    with all predictions p, and all errors p - u. The panels of a row share one scale, except that
-    each panel of errors has its own scale.
-    """
+    """Curves of several samples in one dimension."""
     truth, alone = every[0].truth, len(every) == 1
     components, times = list(truth.components.items())[:most], truth.times
     several = len(times) > 1 and alone
@@ -362,11 +357,7 @@ def _in_panels(
     titles: Mapping[str, int],
     most: int,
 ) -> Figure:
-    """Panels of input, truth, prediction and error. Each of a few channels has a row.
-
-    The errors of several operators are drawn below the predictions. For each sample and component,
-    truth and predictions share one colour scale, and the errors share another.
-    """
+    """Panels of input, truth, prediction and error."""
     rows, names, alone = list[_Row](), list[str](), len(every) == 1
     for title, i in titles.items():
         beside = [] if inputs is None else inputs.chosen(most)
@@ -395,8 +386,7 @@ def _given(inputs: Functions, noisy: bool, i: int, a: int, first: bool) -> Panel
 
 
 def _beside(every: Sequence[Predicted], i: int, u: int, first: bool) -> tuple[_Row, _Row]:
-    """Two rows of panels for one channel of one sample. The first row has the truth and the
-    predictions, the second row has the errors. The last panel of each row has the colour bar."""
+    """Two rows of panels for one channel of one sample."""
     truth, alone = every[0].truth, len(every) == 1
     several = len(truth.names) > 1
     name, like = truth.names[u] if several else truth.look.name, truth.like(u)
@@ -499,8 +489,7 @@ def frames(truth: Functions, predicted: np.ndarray, i: int) -> Figure:
 def _together(
     truth: Functions, predicted: np.ndarray, i: int, channels: list[int]
 ) -> tuple[Normalize, tuple[Functions, Functions, Functions]]:
-    """The functions truth, prediction and difference, and a colour scale that all three share. The
-    scale covers some channels of one sample."""
+    """The functions truth, prediction and difference, and a colour scale that all three share."""
     p = replace(truth, values=predicted)
     e = replace(truth, values=predicted - truth.values, by=truth.values)
     others = [one.of(i, channels) for one in (p, e)]
@@ -564,8 +553,7 @@ def shells(values: np.ndarray, lengths: Sequence[float]) -> tuple[np.ndarray, np
 
 
 def _panels_at(truth: Functions, predicted: np.ndarray, i: int, time: float) -> Figure:
-    """Truth, prediction and difference of a sample at one time. Each component has a row, with a
-    colour scale that covers all times."""
+    """Truth, prediction and difference of a sample at one time."""
     rows, names, alone = [], [], len(truth.components) == 1
     for component, channels in truth.components.items():
         scale, drawn = _together(truth, predicted, i, list(channels.values()))
@@ -668,8 +656,7 @@ def plot_store(url: str, sample: int | None, out: Path) -> Path:
 
 
 def _styles(names: Sequence[str], main: str) -> list[_Style]:
-    """Colour and line style of each variable. The main variable has a solid line in the colour
-    MODEL."""
+    """Colour and line style of each variable."""
     others = cycle(_INPUTS)
     return [(MODEL, "-") if name == main else next(others) for name in names]
 
@@ -758,8 +745,7 @@ def functions_of(run: FinishedRun | Tested) -> tuple[Functions, Functions]:
 
 
 def _with_bodies(variables: list[Functions]) -> list[Functions]:
-    """Variables to draw. If a variable has displacements, the rigid body is drawn in its panels and
-    the variable that describes the body is omitted."""
+    """Variables to draw."""
     if not any(variable.look.moves for variable in variables):
         return variables
     above = next((body for variable in variables if (body := Above.of(variable))), None)
@@ -782,8 +768,7 @@ def _title(store: Store, name: str) -> str:
 
 
 def _named(store: Store, name: str) -> str:
-    """Role, name and meaning of a variable. The time is added if all values belong to the same
-    time."""
+    """Role, name and meaning of a variable."""
     metadata, time = store.arrays[name].metadata, ""
     if "time" in metadata.coordinates and "time" in store.arrays:
         times = np.atleast_1d(store.values("time"))
@@ -819,11 +804,7 @@ def _repeated(values: np.ndarray | None, times: int) -> np.ndarray | None:
 def _panels(
     variables: list[Functions], columns: list[str], title: str, noisy: int | None
 ) -> Figure:
-    """Panels of all variables. Inputs are above targets, and each sample has a column.
-
-    If `noisy` is the index of a variable in `variables`, only one sample is drawn. That variable
-    has a panel for each noise level.
-    """
+    """Panels of all variables."""
     if noisy is not None:
         others = [variable for variable in variables if variable is not variables[noisy]]
         first = [variable.panel(0, 0, title=variable.look.name) for variable in others]
@@ -855,11 +836,7 @@ def _curves(
     styles: list[_Style],
     title: str,
 ) -> Figure:
-    """Curves of all variables, with a panel for each sample.
-
-    If a variable has several components, each component has its own row. The colour of the curves
-    of a trajectory shows the time.
-    """
+    """Curves of all variables, with a panel for each sample."""
     components = [(k, name) for k, variable in enumerate(variables) for name in variable.components]
     alone = len(components) > len(variables)
     across = list(range(min(3 if alone else 6, len(columns))))

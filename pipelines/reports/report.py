@@ -119,8 +119,7 @@ def learned_map(task: Task, inputs: list[str], u: str, parameters: Sequence[str]
 
 
 def _frames(u: str, last: str, count: int) -> list[str]:
-    """Symbols of `count` successive frames of u. The index of the last frame is `last`. If `last`
-    is empty, these are the first frames of the trajectory."""
+    """Symbols of `count` successive frames of u."""
     numbers = range(1 - count, 1) if last else range(1, count + 1)
     frames = [f"{u}_{{{last}{number or '' if last else number}}}" for number in numbers]
     return frames if count < 4 else [frames[0], r"\dots", frames[-1]]
@@ -267,8 +266,7 @@ def _part(part: Mapping[str, Any]) -> str:
 
 
 def _trained_on(run: FinishedRun) -> str:
-    """Text about the number of training samples from the store. Streamed samples are described in
-    another row."""
+    """Text about the number of training samples from the store."""
     data, stored = run.experiment.data, run.store.samples_in("train")
     return "samples " if data.stream else f"{part_of(data.samples, stored)}, "
 
@@ -438,12 +436,7 @@ def section(run: FinishedRun) -> Section:
 
 
 def _explained(truth: Functions, shape: bool, noisy: bool) -> str:
-    """Text that explains the picture of predictions.
-
-    Args:
-        shape: Whether the input is the shape of the domain. Such inputs have no panel.
-        noisy: Whether the inputs have noise.
-    """
+    """Text that explains the picture of predictions."""
     u = truth.look.name
     if truth.domain.dim == 1:
         text = (
@@ -471,8 +464,7 @@ def _explained(truth: Functions, shape: bool, noisy: bool) -> str:
 def _live(
     run: FinishedRun, drawn: Picture, inputs: Functions | None, predictions: samples.Predicted
 ) -> Picture:
-    """The picture `drawn` with a slider that selects a sample. For trajectories in one dimension,
-    an animation is added."""
+    """The picture `drawn` with a slider that selects a sample."""
     noisy, numbers = run.experiment.has_noisy_inputs, run.pairs.ids
     truth, errors = predictions.truth, predictions.errors
     slides, middle = sample_slides(
@@ -510,8 +502,7 @@ def _bodies(
 
 
 def _pictures_in_time(run: FinishedRun, truth: Functions, predicted: np.ndarray) -> list[Picture]:
-    """Picture of the errors at each time. On a periodic box of more than one dimension, a picture
-    of the power spectra at the last time is added."""
+    """Picture of the errors at each time."""
     task, last = run.experiment.learned, truth.times[-1]
     beside = {
         name.partition(" (")[0]: by_column(fmean, run.errors(values, len(truth.times)))
@@ -559,8 +550,7 @@ def _by_time(run: FinishedRun, truth: Functions) -> dict[str, np.ndarray]:
 
 
 def _spectrum(run: FinishedRun) -> Picture:
-    """Picture of the spectra of target and error on a circle. A line marks the modes that the
-    operator retains."""
+    """Picture of the spectra of target and error on a circle."""
     modes = getattr(run.experiment.model, "modes", None)
     modes_text = "" if modes is None else f" The decoder keeps the modes below {modes}."
     return picture(
@@ -583,8 +573,7 @@ def _where(run: FinishedRun, truth: Functions, error: np.ndarray) -> Picture:
 
 
 def _at_the_interface(run: FinishedRun, error: np.ndarray) -> str:
-    """Sentence with the mean error in the cells next to an interface and in all other cells. It is
-    empty if either set of cells is empty."""
+    """Sentence with the mean error in the cells next to an interface and in all other cells."""
     if run.phases is None:
         return ""
     medium = run.pairs.u if run.target_phases else run.pairs.a
@@ -659,8 +648,7 @@ def _on_grids(run: FinishedRun) -> tuple[Picture, ...]:
 
 
 def _axis(domain: Domain) -> str:
-    """Label of the axis that shows resolutions. It says along which space axis points are
-    counted."""
+    """Label of the axis that shows resolutions."""
     if len(domain.shape) == 1:
         return "points"
     return f"points along {'each' if len(set(domain.shape)) == 1 else 'the first'} axis"

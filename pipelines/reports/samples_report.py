@@ -69,8 +69,7 @@ class _Part:
 
     @cached_property
     def experiment(self) -> Experiment:
-        """Experiment of the first dataset. The experiments of the other datasets differ only in
-        their samples."""
+        """Experiment of the first dataset."""
         return next(iter(self.run.benchmark.datasets.values())).load()
 
     @cached_property

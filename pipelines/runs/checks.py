@@ -118,11 +118,7 @@ def _check_settings(settings: Settings, pairs: Samples) -> None:
 
 
 def _check_finite(loss: Tensor, prediction: Tensor, u: Tensor, name: str) -> None:
-    """Raise ValueError if a loss is not finite although its arguments are.
-
-    Relative losses of channels that are 0 are not finite. Trainings name the samples with such
-    channels.
-    """
+    """Raise ValueError if a loss is not finite although its arguments are."""
     values = u.flatten(1, -2)
     defined = bool(values.any(dim=1).all())
     if defined and prediction.isfinite().all() and not loss.isfinite().all():
@@ -226,8 +222,7 @@ def check_resolutions(experiment: Experiment, source: Source, predictor: Predict
 def _check_at(
     keys: Mapping[int, str], experiment: Experiment, source: Source, predictor: Predictor
 ) -> None:
-    """Raise SchemaError if a predictor cannot be evaluated at one of the resolutions. `keys` has
-    the key of the experiment that names a resolution."""
+    """Raise SchemaError if a predictor cannot be evaluated at one of the resolutions."""
     operator = predictor.operator
     device = next(operator.parameters()).device
     for resolution, key in keys.items():

@@ -298,11 +298,7 @@ def _declared(run: FinishedRun) -> dict[str, Any]:
 
 
 def _grouped(runs: Mapping[Path, FinishedRun]) -> list[list[Path]]:
-    """Groups of folders whose runs differ only by their seed.
-
-    A second run with the same seed starts another group. If all runs differ only by the seed, each
-    run is its own group.
-    """
+    """Groups of folders whose runs differ only by their seed."""
     groups: dict[tuple[str, int], list[Path]] = {}
     counts: dict[tuple[str, int], int] = {}
     for folder, run in runs.items():

@@ -182,8 +182,7 @@ class InStream:
 
 
 def _with_channel(a: np.ndarray, feature: np.ndarray) -> np.ndarray:
-    """Append a channel that is constant over the points. `feature` has one value for all samples,
-    or one for each sample."""
+    """Append a channel that is constant over the points."""
     level = np.broadcast_to(feature.reshape(-1, *[1] * (a.ndim - 1)), (*a.shape[:-1], 1))
     return np.concatenate([a, level.astype(a.dtype)], axis=-1)
 
@@ -388,8 +387,7 @@ class SolvedAhead(Reader):
 
 @lru_cache
 def _cuda_stream(device: str | None) -> torch.cuda.Stream:
-    """The CUDA stream on which all epochs are solved. PyTorch reserves memory for each stream, so
-    there is only one."""
+    """The CUDA stream on which all epochs are solved."""
     return torch.cuda.Stream(device)
 
 
@@ -826,8 +824,7 @@ class Source:
         return pairs
 
     def _check_equation(self) -> None:
-        """Raise SchemaError if the store has another equation than the experiment. Imported stores
-        and unknown recipes are not checked."""
+        """Raise SchemaError if the store has another equation than the experiment."""
         recipe = self.experiment.data.recipe
         stored = open_sealed(self.url).metadata.recipe.problem.get("equation")
         if stored is None or not (recipe.endswith(".toml") or recipe in recipe_names()):
@@ -840,8 +837,7 @@ class Source:
             )
 
     def _solved(self, stored: Samples, device: torch.device) -> Samples:
-        """Samples of the stream. Raises SchemaError if their channels, grid or points differ from
-        those of the stored samples."""
+        """Samples of the stream."""
         count = self.experiment.data.epoch_samples or len(stored)
         pairs = solved_pairs(self.experiment, count, device, stored.source["resolution"])
         check_alike(pairs, stored)
@@ -851,11 +847,7 @@ class Source:
         )  # fmt: skip
 
     def _with_noise(self, pairs: Samples, noise: InputNoise | None, purpose: Purpose) -> Samples:
-        """Samples with noise on the inputs, the training targets or both.
-
-        If the operator has the noise level as an input, the level is appended to the inputs as a
-        channel. Validation and test targets have no noise.
-        """
+        """Samples with noise on the inputs, the training targets or both."""
         if noise is None:
             scale = self.scale
             return (

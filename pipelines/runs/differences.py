@@ -49,11 +49,7 @@ def differences(description: Json, experiment: Experiment, store: str) -> str:
 
 
 def _trained_problem(description: Json, experiment: Experiment) -> Json:
-    """The problem that a checkpoint records.
-
-    Checkpoints of earlier versions record only the fingerprint of the recipe. If the recipe of the
-    experiment has this fingerprint, the result is its problem. Otherwise it is empty.
-    """
+    """The problem that a checkpoint records."""
     if "problem" in description:
         return description["problem"]
     try:
@@ -77,8 +73,7 @@ def _with_defaults(table: Json) -> tuple[Json, tuple[str, ...]]:
 def _differing(
     stored: object, trained: object, key: str = ""
 ) -> Iterator[tuple[str, object, object]]:
-    """The dotted keys whose values differ, and both values. Keys that only one of two tables has
-    are left out."""
+    """The dotted keys whose values differ, and both values."""
     if _is_law(trained):
         if not _within(stored, trained):
             yield key, stored, trained

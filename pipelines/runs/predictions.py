@@ -75,8 +75,7 @@ def mean_target(pairs: Samples) -> Float[Tensor, "*grid c"]:
 
 
 def _kept(path: Path, identity: Mapping[str, str], make: Callable[[], Tensor]) -> Tensor:
-    """The tensor in a cache file. If the file is absent or damaged, or records another `identity`,
-    the tensor is computed by `make` and written."""
+    """The tensor in a cache file."""
     values = _read(path, identity)
     if values is None:
         values = make().detach().cpu().contiguous()

@@ -125,8 +125,7 @@ def _flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _bare(value: object) -> str:
-    """A value as text for --set. A string is quoted only if the unquoted text would be parsed as
-    another value."""
+    """A value as text for --set."""
     if isinstance(value, str) and parse_override(f"k={value}") == ("k", value):
         return value
     return _value(value)

@@ -403,8 +403,7 @@ class _Grid:
     periodic: tuple[bool, ...]
 
     def _differences(self, v: Tensor) -> Iterator[tuple[int, Tensor]]:
-        """Difference quotients of neighbouring points. Yields a pair (axis, quotients) for each
-        axis that has several points."""
+        """Difference quotients of neighbouring points."""
         for axis, periodic in enumerate(self.periodic, start=1):
             if v.shape[axis] > 1:
                 x = self.points[..., axis - 1]
@@ -468,8 +467,7 @@ class _Grid:
 
     @property
     def steep(self) -> Bool[Tensor, " batch *grid"]:
-        """Mask of the steepest points, at most one in `STEEPEST`. Points are ranked by the sum of
-        the squared difference quotients to their neighbours."""
+        """Mask of the steepest points, at most one in `STEEPEST`."""
         slope = torch.zeros_like(self.of.u[..., 0])
         for axis, d in self._differences(self.of.u):
             square, n = d.square().sum(-1), slope.shape[axis]
@@ -539,8 +537,7 @@ def _norms(
 
 
 def _at_rest(pairs: Samples) -> Tensor | None:
-    """Undeformed positions of the points, relative to the lower corner of the box. They are
-    repeated for each time. None unless the targets are displacements on a box."""
+    """Undeformed positions of the points, relative to the lower corner of the box."""
     channels = pairs.target_channels
     if not isinstance(pairs.domain, Box) or not channels or pairs.y is not None:
         return None

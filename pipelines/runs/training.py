@@ -128,8 +128,7 @@ def train(
 
 
 def _mean(experiment: Experiment) -> dict[str, str]:
-    """The entry of checkpoints for which `load_checkpoint` gives a predictor with `mean`. The
-    predictor in training has none, so `saving_checkpoint` cannot write this entry itself."""
+    """The entry of checkpoints for which `load_checkpoint` gives a predictor with `mean`."""
     return {"mean": "square"} if experiment.training.symmetries.mean else {}
 
 
@@ -143,8 +142,7 @@ def _check(source: Source, settings: Settings, resume: bool) -> None:
 
 @contextmanager
 def _removed_at_failure(folder: Path, ranks: Ranks) -> Iterator[None]:
-    """Remove the folder of a training that fails before its first state is saved. A later training
-    can then use the folder, whose files would say nothing about the failure."""
+    """Remove the folder of a training that fails before its first state is saved."""
     try:
         yield
     except Exception:
@@ -161,8 +159,7 @@ def _declaration(
     acceleration: Acceleration,
     ranks: Ranks,
 ) -> dict[str, object]:
-    """Content of run.json beside the experiment. A training can only be resumed with the same
-    declaration as the one that is recorded."""
+    """Content of run.json beside the experiment."""
     data = _identity(pairs)
     if experiment.data.stream is not None:
         data["selection"] = _identity(selection)
@@ -184,11 +181,7 @@ def _identity(pairs: Samples) -> dict[str, object]:
 
 
 def _initial_weights(operator: Operator, start: str, folder: Path) -> dict[str, object]:
-    """Load the initial weights of an operator from a file. Returns what the run records about the
-    file.
-
-    The file may not be in the folder of the run, which would replace it. A checkpoint in the folder
-    of another run than its own is refused with a ForeignError."""
+    """Load the initial weights of an operator from a file."""
     if "://" in start:
         raise SchemaError(f"training.start: {start} is a URL, a local file is needed")
     try:
@@ -206,8 +199,7 @@ def _initial_weights(operator: Operator, start: str, folder: Path) -> dict[str, 
 
 
 def _adapted(source: Source, pairs: Samples, operator: Operator, device: torch.device) -> Predictor:
-    """The predictor of an operator. The normalisation and, for some operators, further values are
-    computed from the training samples."""
+    """The predictor of an operator."""
     experiment = source.experiment
     input, target = experiment.normalization.of(pairs)
     boundary, extent = boundary_of(source, pairs), Extent.of(pairs.domain)
@@ -248,11 +240,7 @@ def train_part(
 
 
 def _source(experiment: Experiment, store: str, recorded: dict[str, object]) -> Source:
-    """The data of a training, which must be in the store whenever it is opened.
-
-    Samples are read in the way that the run to resume recorded. A change of free memory therefore
-    does not change how they are read.
-    """
+    """The data of a training, which must be in the store whenever it is opened."""
     reading = recorded.get("reading")
     if isinstance(reading, str) and experiment.data.stream is None:
         experiment = experiment.with_overrides({"data.reading": reading.split(",")[0]})

@@ -166,9 +166,7 @@ def tried(run: BenchmarkRun, case: Case) -> Sequence[Mapping[str, object]]:
 
 
 def _searched_values(run: BenchmarkRun, case: Case, how: Execution) -> dict[str, Any]:
-    """The settings with the smallest validation error among all settings tried. Settings whose
-    training diverges are ignored.
-    """
+    """The settings with the smallest validation error among all settings tried."""
     best: dict[str, Any] = {}
     smallest, failure = float("inf"), None
     for chosen in run.benchmark.searched(case):
@@ -540,10 +538,7 @@ class BenchmarkRun(Study[Seeded]):
             )
 
     def _measure(self, row: Row, device: torch.device) -> None:
-        """Measure the costs of a row, with as many threads as its training used.
-
-        The costs stay 0 if there is not enough memory to measure them.
-        """
+        """Measure the costs of a row, with as many threads as its training used."""
         training, case = self.training_of(row), row_case(row)
         row.tuning_seconds = tuning_seconds(self, case, row.chosen)  # older rows have none
         some = (

@@ -224,10 +224,7 @@ def _rows(pairs: Samples, kept: Bool[np.ndarray, " samples"]) -> Samples:
 def _at_labels(
     coarse: Samples, labels: Samples, i: int, order: int
 ) -> Float[np.ndarray, "*grid c"]:
-    """Interpolate a coarse solution to the points of its label.
-
-    On a mesh, solutions are interpolated as functions of the node indices.
-    """
+    """Interpolate a coarse solution to the points of its label."""
     u, domain, other = coarse.u[i].double().numpy(), coarse.domain, labels.domain
     if isinstance(domain, Cloud):
         x, y = (np.asarray(pairs.all.per_sample["x"][i], float) for pairs in (coarse, labels))
@@ -240,8 +237,7 @@ def _at_labels(
 
 
 def _coordinates(domain: Domain, axis: int) -> Float[np.ndarray, " n"]:
-    """Coordinates of the points along an axis. On a mesh, these are the node indices, scaled to [0,
-    1]."""
+    """Coordinates of the points along an axis."""
     if isinstance(domain, Box):
         return domain.grids[axis].x
     n = domain.shape[axis]

@@ -391,8 +391,7 @@ class NoisePlan:
 
     @cached_property
     def experiments(self) -> dict[str, Experiment]:
-        """The experiment of each operator. The key is the name of the operator, or empty for the
-        operator of `experiment`."""
+        """The experiment of each operator."""
         declared = self.experiment.model.name
         names = [variant.model.name for variant in self.operators]
         keys = ["" if name == declared else name for name in names]
@@ -589,10 +588,7 @@ class Inversions:
 
     @cached_property
     def unsuited(self) -> str:
-        """The reason why the data do not suit classical methods; empty if they do.
-
-        The data must be of an inverse problem u -> a of a recipe, on a grid that all samples share.
-        """
+        """The reason why the data do not suit classical methods; empty if they do."""
         store = open_sealed(self.source.url)
         domain = domain_of(store)
         if reason := no_inverse_problem(self.source.experiment, domain):
@@ -606,11 +602,7 @@ class Inversions:
 
     @cached_property
     def methods(self) -> dict[str, ClassicalMethod]:
-        """The methods to use, keyed by name. It is empty if the equation offers none and none is
-        requested, see `absent`.
-
-        Raises SchemaError if a requested method is not offered.
-        """
+        """The methods to use, keyed by name."""
         return self._choice[0]
 
     @property

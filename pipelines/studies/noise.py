@@ -290,10 +290,7 @@ class NoiseStudy(NoisePlan, Study[Cell]):
 
     @property
     def corrected(self) -> list[Cell]:
-        """The models whose predictions a classical method corrects.
-
-        The list is empty if no method can start from a prediction.
-        """
+        """The models whose predictions a classical method corrects."""
         if self.inversions.corrector is None:
             return []
         return [replace(model, corrected=True) for model in self.models if model.seed == 0]
@@ -499,10 +496,7 @@ class NoiseStudy(NoisePlan, Study[Cell]):
         return self.predicted(replace(part, corrected=False), device)[: self.inversion_samples]
 
     def _inverted(self, part: Cell, device: torch.device) -> Row:
-        """The row of a classical method on the first test samples.
-
-        The method runs alone or starts from the predictions of a model.
-        """
+        """The row of a classical method on the first test samples."""
         data, choice, seconds = self.data(part), None, 0.0
         if isinstance(part.method, str):
             choice = self.choice(part)
@@ -522,12 +516,7 @@ class NoiseStudy(NoisePlan, Study[Cell]):
         return row
 
     def _scored(self, part: Cell, fields: np.ndarray, estimates: Sequence[Estimate] = ()) -> Row:
-        """The row with all measures of the reconstructed fields.
-
-        To compute the misfit, the equation is solved for each field. Classical reconstructions are
-        used on the cells of the method. Values of two-phase fields are first limited to the range
-        between the phases.
-        """
+        """The row with all measures of the reconstructed fields."""
         count, misfits = len(fields), self._misfits(part, fields, estimates)
         cells = self.inversions.truth[:count] if estimates else None
         scores = measured(

@@ -311,14 +311,7 @@ def _called(
     threads: int | None,
     argument: Any,
 ) -> Any:
-    """Call the function in a worker process.
-
-    The users' files of the parent run when this process unpickles them. They come first, because
-    the function may need their classes.
-
-    Returns None if the file `halt` exists, because Dask would log an exception. The parent ignores
-    this result.
-    """
+    """Call the function in a worker process."""
     if halt.exists():
         return None
     if threads is not None:
@@ -790,11 +783,7 @@ def _make(
     part_and_wait: tuple[Part, bool],
     stop: Callable[[], bool],
 ) -> Row | None:
-    """Compute a row in a worker process.
-
-    If another process is already computing the row and `wait` is true, wait for that process. If
-    `wait` is false, return None.
-    """
+    """Compute a row in a worker process."""
     (part, wait), how = part_and_wait, Execution(device, stop=stop, measures_costs=measures_costs)
     return (study.make_and_keep if wait else study.try_to_make)(part, how)
 

@@ -103,8 +103,7 @@ def _listed(numbers: Sequence[Number]) -> str:
 
 
 def _enlarged(experiment: Experiment, samples: int) -> dict[str, Any]:
-    """Overrides of the recipe that enlarge its training split to `samples` samples. They are empty
-    if the split is large enough."""
+    """Overrides of the recipe that enlarge its training split to `samples` samples."""
     splits = experiment.data.load_recipe().splits
     if samples <= splits.train:
         return {}

@@ -168,10 +168,7 @@ def _client(uri: str) -> MlflowClient:
 
 
 def _opened(uri: str, run: TrackedRun) -> Callback:
-    """Open the run that has the training's tag, or create it.
-
-    A training that was killed and then resumed therefore has only one run.
-    """
+    """Open the run that has the training's tag, or create it."""
     from mlflow.entities import Metric, Param
 
     client = _client(uri)
@@ -210,11 +207,7 @@ def _opened(uri: str, run: TrackedRun) -> Callback:
 
 
 def _group(uri: str, client: MlflowClient, name: str) -> str:
-    """ID of the MLflow experiment with a name. It is created if it does not exist.
-
-    With an SQLite database, artifacts are stored in the folder of the database. By default MLflow
-    would use the current folder.
-    """
+    """ID of the MLflow experiment with a name."""
     experiment = client.get_experiment_by_name(name)
     if experiment is not None:
         return experiment.experiment_id
@@ -236,10 +229,7 @@ def _database(uri: str) -> Path | None:
 
 
 def _check_database(file: Path) -> None:
-    """Raise sqlite3.Error if a file is not a readable database.
-
-    Without this check, MLflow would retry for minutes.
-    """
+    """Raise sqlite3.Error if a file is not a readable database."""
     uri = f"{file.as_uri()}?mode=rw"
     with closing(sqlite3.connect(uri, uri=True, timeout=_LOCKED_SECONDS)) as database:
         database.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -287,11 +277,7 @@ def event_files(folder: Path) -> list[Path]:
 
 
 def _opened_writer(run: TrackedRun) -> Callback:
-    """Start the output of a training. Event files of earlier processes are deleted and rewritten.
-
-    Earlier files cannot be extended, because their last record may be truncated if the training was
-    killed.
-    """
+    """Start the output of a training."""
     from torch.utils.tensorboard.writer import SummaryWriter
 
     for path in event_files(run.folder / FOLDER):

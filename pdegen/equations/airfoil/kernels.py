@@ -83,11 +83,7 @@ def _limited_increment(
 
 @_inner
 def _sonic_sensors(q: np.ndarray, gas: Gas) -> tuple[np.ndarray, np.ndarray]:
-    """Sensor of each cell, shape (cells,), and its derivatives by u and v, shape (cells, 2).
-
-    The sensor rises from 0 at M² = 0.8 to 1 at M² = 1.1. It switches the limiter on near shocks,
-    because shocks are adjacent to supersonic cells.
-    """
+    """Sensor of each cell, shape (cells,), and its derivatives by u and v, shape (cells, 2)."""
     sensors, derivatives = np.empty(len(q)), np.empty((len(q), 2))
     for cell in range(len(q)):
         u, v = q[cell, 1], q[cell, 2]
@@ -121,12 +117,7 @@ def _face_states(
     q: np.ndarray, cells: np.ndarray, weights: np.ndarray, smooth: float, sensors: np.ndarray,
     states: np.ndarray, slopes: np.ndarray,
 ) -> None:  # fmt: skip
-    """Writes the MUSCL states on both sides of a face, computed from its four cells a, b | c, d.
-
-    `states` (2, 3) receives ρ, u, v on the side of b and on the side of c. `slopes` (2, 5, 3)
-    receives their derivatives by the values in a, b, c, d and by the strength of the limiter. If a
-    or d is missing, the difference across the opposite face is extrapolated linearly.
-    """
+    """Writes the MUSCL states on both sides of a face, computed from its four cells a, b | c, d."""
     a, b, c, d = cells
     limiting = _limiting(sensors, cells)
     slopes[:] = 0.0
@@ -188,11 +179,7 @@ def _fixed_speed(speed: float, width: float) -> float:
 def _roe_flux(
     states: np.ndarray, nx: float, ny: float, size: float, gas: Gas, flux: np.ndarray
 ) -> None:
-    """Writes Roe's flux of mass and momentum through a face to `flux`, shape (3,).
-
-    `states` (2, 3) has the states on both sides of the face. The unit normal (nx, ny) points from
-    the first side to the second. `size` is the length of the face.
-    """
+    """Writes Roe's flux of mass and momentum through a face to `flux`, shape (3,)."""
     r0, u0, v0 = states[0]
     r1, u1, v1 = states[1]
     p0, p1 = pressure(r0, u0, v0, gas), pressure(r1, u1, v1, gas)
@@ -228,10 +215,7 @@ def _roe_flux(
 def _roe_flux_derivatives(
     states: np.ndarray, nx: float, ny: float, size: float, gas: Gas, by: np.ndarray
 ) -> None:
-    """Writes the derivatives ∂flux_m/∂states[side, k] of Roe's flux to by[side, m, k].
-
-    They are approximated by difference quotients.
-    """
+    """Writes the derivatives ∂flux_m/∂states[side, k] of Roe's flux to by[side, m, k]."""
     flux, changed = np.empty(3), np.empty(3)
     _roe_flux(states, nx, ny, size, gas, flux)
     for side in range(2):
@@ -254,10 +238,7 @@ def wall_pressure(q: np.ndarray, cells: np.ndarray, weights: np.ndarray, gas: Ga
 
 @_inner
 def _far_field_states(q: np.ndarray, far: Arrays, f: int, states: np.ndarray) -> None:
-    """Writes the states (2, 3) on both sides of the far-field face f.
-
-    The first state is extrapolated linearly from the cells inside. The second is the state outside.
-    """
+    """Writes the states (2, 3) on both sides of the far-field face f."""
     cells, weights, _, outside = far
     for k in range(3):
         states[0, k] = q[cells[f, 0], k] + weights[f] * (q[cells[f, 0], k] - q[cells[f, 1], k])
@@ -317,10 +298,7 @@ def residual(
 def _add_inner_blocks(
     q: np.ndarray, faces: Arrays, gas: Gas, inner: np.ndarray, blocks: np.ndarray
 ) -> None:
-    """Adds the derivatives of the fluxes through inner faces to `blocks`.
-
-    `inner` is the first array of the argument `positions` of `jacobian`.
-    """
+    """Adds the derivatives of the fluxes through inner faces to `blocks`."""
     cells, weights, normals, smooth = faces
     sensors, sensor_derivatives = _sonic_sensors(q, gas)
     states, slopes, by = np.empty((2, 3)), np.empty((2, 5, 3)), np.empty((2, 3, 3))

@@ -48,11 +48,7 @@ def displacement(
 
 
 def _stretched_fractions(t: Float[np.ndarray, " n"], first: float) -> Float[np.ndarray, " n"]:
-    """Arc length after t steps along a grid line of length 1, for 0 <= t <= 50.
-
-    The first step has the length `first`. The ratio of successive steps is 1.02 for 37 steps. The
-    ratio of the later steps is chosen so that the line ends at 1. t may be fractional.
-    """
+    """Arc length after t steps along a grid line of length 1, for 0 <= t <= 50."""
     slow = first * (_GROWTH ** np.minimum(t, _GROWING_STEPS) - 1) / (_GROWTH - 1)
     slow_length, step = (
         first * (_GROWTH**_GROWING_STEPS - 1) / (_GROWTH - 1),
@@ -72,10 +68,7 @@ def _stretched_fractions(t: Float[np.ndarray, " n"], first: float) -> Float[np.n
 
 
 def _surface_x(s: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    """Abscissae of the surface nodes that are s cells of the published grid away from the nose.
-
-    s may be fractional, 0 <= s <= 60. For s = 0, 1, 2 the abscissae are 0, 1/236, 1/59.
-    """
+    """Abscissae of the surface nodes that are s cells of the published grid away from the nose."""
     return np.where(s < 2, s**2 / (4 * (SIDE_CELLS - 1)), (s - 1) / (SIDE_CELLS - 1))
 
 
@@ -141,11 +134,7 @@ class Topology:
 
     @cached_property
     def number(self) -> Numbers:
-        """Number of each cell, indexed by (i, j).
-
-        The cells with the indices i and n - 1 - i along i form one line across the wake or the
-        airfoil. Cells are numbered line by line, from the outlet to the nose.
-        """
+        """Number of each cell, indexed by (i, j)."""
         i, j = np.meshgrid(np.arange(self.n), np.arange(self.m), indexing="ij")
         upper = i < self.n - self.n // 2
         line = np.minimum(i, self.n - 1 - i)
@@ -153,10 +142,7 @@ class Topology:
 
     @cached_property
     def across(self) -> Int[np.ndarray, " n"]:
-        """Index i of the neighbour across the cut, for each cell of the row j = 0.
-
-        It is -1 if the cell does not touch the cut.
-        """
+        """Index i of the neighbour across the cut, for each cell of the row j = 0."""
         neighbours = np.full(self.n, -1)
         ends = np.r_[: self.cut, self.n - self.cut : self.n]
         neighbours[ends] = self.n - 1 - ends
@@ -169,10 +155,7 @@ class Topology:
 
     @cached_property
     def faces(self) -> Int[np.ndarray, "faces 4"]:
-        """The four cells a, b | c, d of each inner face, as `kernels` defines them.
-
-        Faces between neighbours along i come first, then those along j, then those on the cut.
-        """
+        """The four cells a, b | c, d of each inner face, as `kernels` defines them."""
         number, cut = self.number, self.across[: self.cut]
         # numbers with a frame of -1, in which each face takes four cells in a row
         wide = np.full((self.n + 2, self.m), -1)
@@ -295,10 +278,7 @@ class Mesh:
 
     @cached_property
     def normals(self) -> tuple[np.ndarray, np.ndarray]:
-        """Normals of the faces i = const and of the faces j = const.
-
-        They point towards increasing i and j. Their length is the length of the face.
-        """
+        """Normals of the faces i = const and of the faces j = const."""
         along_j, along_i = np.diff(self.points, axis=1), np.diff(self.points, axis=0)
         return (
             self._orientation * np.stack([along_j[..., 1], -along_j[..., 0]], axis=-1),
@@ -307,11 +287,7 @@ class Mesh:
 
     @cached_property
     def widths(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Half widths: distances from cell centres to the midpoints of the four faces.
-
-        The first two are towards decreasing and increasing i, the last two towards decreasing and
-        increasing j.
-        """
+        """Half widths: distances from cell centres to the midpoints of the four faces."""
         centres = self.centres[self.topology.number]
         i, j = self.midpoints
         ends = (i[:-1], i[1:], j[:, :-1], j[:, 1:])
@@ -350,11 +326,7 @@ class Mesh:
 
     @cached_property
     def _outer(self) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Weights, outward normals and midpoints of the faces on each side of the far field.
-
-        The sides are those of the first i, the last i and the last j. Without a wall, the side of
-        the first j is added.
-        """
+        """Weights, outward normals and midpoints of the faces on each side of the far field."""
         (west, east, south, north), (i, j), (x, y) = self.widths, self.normals, self.midpoints
         above = self.topology.above
         sides = [
@@ -377,11 +349,7 @@ class Mesh:
 
     @cached_property
     def wall(self) -> tuple[np.ndarray, ...]:
-        """The argument `wall` of `kernels`.
-
-        The pressure is a polynomial in the distance from the wall that interpolates the cells
-        above a face. The weights are the values of its Lagrange polynomials at distance 0.
-        """
+        """The argument `wall` of `kernels`."""
         cells = self.topology.wall_cells
         above = self.topology.above[: len(cells)]
         _, _, south, north = self.widths
@@ -425,10 +393,7 @@ def _framed(x: np.ndarray) -> np.ndarray:
 def _weights(
     before: Float[np.ndarray, "lines cells"], after: Float[np.ndarray, "lines cells"]
 ) -> tuple[Float[np.ndarray, "lines faces 4"], Float[np.ndarray, "lines faces"]]:
-    """The `weights` of `kernels` for faces on lines of cells, and the distances from b to c.
-
-    `before` and `after` are the half widths of each cell before and after its centre.
-    """
+    """The `weights` of `kernels` for faces on lines of cells, and the distances from b to c."""
     gap = after[:, :-1] + before[:, 1:]
     b, c = after[:, 1:-2], before[:, 2:-1]
     parts = [b / gap[:, :-2], b / gap[:, 1:-1], c / gap[:, 1:-1], c / gap[:, 2:]]
@@ -440,11 +405,7 @@ def _between(
     after: Float[np.ndarray, "n lines"],
     before: Float[np.ndarray, "n lines"],
 ) -> Float[np.ndarray, "m lines k"]:
-    """Linear interpolation from the n cell centres of each line to the n + 1 ends of the cells.
-
-    `after` and `before` are the half widths of each cell after and before its centre. Values at
-    both ends of a line are extrapolated.
-    """
+    """Linear interpolation from the n cell centres of each line to the n + 1 ends of the cells."""
     gap = (after[:-1] + before[1:])[..., None]
     fraction = after[:-1, :, None] / gap
     inside = (1 - fraction) * values[:-1] + fraction * values[1:]

@@ -344,10 +344,7 @@ class AirfoilFlow(Problem):
 
     @property
     def floats_per_sample(self) -> int:
-        """Number of floats in the factors of the Newton matrix.
-
-        The fill-in per cell grows like the logarithm of the number of cells.
-        """
+        """Number of floats in the factors of the Newton matrix."""
         n, m = self.resolution, self.resolution * NORMAL_CELLS // PUBLISHED_CELLS
         return int(300 * n * m * np.log2(n * m))
 

@@ -171,11 +171,7 @@ class Euler:
         return bool((q[:, 0] > 0).all() and (rest > _LEAST_ENTHALPY * self.stream.enthalpy).all())
 
     def _step(self, q: np.ndarray, residual: np.ndarray, rate: np.ndarray) -> np.ndarray:
-        """Solution dq of the linear system (V/dt ∂U/∂q + ∂R/∂q) dq = -R.
-
-        U are the conserved variables, and R is the residual. `rate` is V/dt of each cell, where V
-        is the area of the cell.
-        """
+        """Solution dq of the linear system (V/dt ∂U/∂q + ∂R/∂q) dq = -R."""
         from scipy.sparse import bsr_array
         from scipy.sparse.linalg import splu
 
@@ -242,10 +238,7 @@ class Euler:
 
     @staticmethod
     def _length(q: np.ndarray, change: np.ndarray) -> float:
-        """The largest fraction of a step, at most 1, that changes the states moderately.
-
-        Densities change by at most 30 percent, and velocities by at most 0.4.
-        """
+        """The largest fraction of a step, at most 1, that changes the states moderately."""
         densities = float(np.abs(change[:, 0] / q[:, 0]).max())
         velocities = float(np.hypot(change[:, 1], change[:, 2]).max())
         return 1 / max(1, densities / _DENSITY_CHANGE, velocities / _VELOCITY_CHANGE)
@@ -253,12 +246,7 @@ class Euler:
     def _line_search(
         self, q: np.ndarray, change: np.ndarray, rate: np.ndarray, limit: float
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, float] | None:
-        """Line search: halves the step until the norm of V/dt ΔU + R is below `limit`.
-
-        ΔU is the change of the conserved variables, and R the new residual. Returns the new state,
-        its residual, its wave speeds, and the accepted fraction of the step. Returns None if no
-        fraction is accepted.
-        """
+        """Line search: halves the step until the norm of V/dt ΔU + R is below `limit`."""
         length, before = self._length(q, change), _conserved(q)
         for _ in range(_HALVINGS):
             new = q + length * change

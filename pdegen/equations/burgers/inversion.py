@@ -132,10 +132,7 @@ class InitialValue(NamedTuple):
 
     @property
     def std(self) -> Values:
-        """Standard deviation of u0 under the linearised posterior.
-
-        Computing this property takes one tangent solve for each coefficient.
-        """
+        """Standard deviation of u0 under the linearised posterior."""
         variance = np.sum((self.basis @ self.estimate.covariance) * self.basis, axis=1)
         return np.sqrt(variance)
 

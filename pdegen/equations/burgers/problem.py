@@ -134,11 +134,7 @@ class _Physics:
         return np.concatenate([a, u], axis=1)
 
     def _missing(self, w: Float[np.ndarray, "batch times n"]) -> Float[np.ndarray, "batch times"]:
-        """Upper bound of the norm of the part of w that the grid does not resolve.
-
-        The bound is a sum of two terms: twice the norm of the highest modes of the grid, and the
-        norm of the modes of a beyond the grid after damping by viscosity.
-        """
+        """Upper bound of the norm of the part of w that the grid does not resolve."""
         w_hat = np.fft.rfft(w, norm="forward")
         last = w_hat.shape[-1] - 1
         times = np.concatenate([[0.0], self._times])
@@ -409,8 +405,5 @@ class Burgers(Problem):
 
 @lru_cache(maxsize=4)
 def _built(problem: Burgers) -> tuple[PeriodicGaussianField, ColeHopf | ETDRK4]:
-    """The field and the solver of a problem.
-
-    They are cached, because their set-up takes as long as a small batch on a device.
-    """
+    """The field and the solver of a problem."""
     return problem.initial.build(), problem.solver.build(number_of(problem.viscosity))

@@ -188,10 +188,7 @@ class ColeHopf(BurgersSolver):
     def _integrate_block(
         self, u0: Rows, times: list[float], u: AtTimes, error: Float[Array, "b t"]
     ) -> Errors:
-        """Writes u and the error estimates in place, and returns range(V)/2ν of each sample.
-
-        For samples that may overflow, the returned value is at least `_LARGEST_EXPONENT`.
-        """
+        """Writes u and the error estimates in place, and returns range(V)/2ν of each sample."""
         xp, n, eps = array_namespace(u0), self.grid.n, np.finfo(float).eps
         to_exponent, to_flux, decays = self._symbols(times, u0)
         u0_hat = xp.fft.rfft(u0)

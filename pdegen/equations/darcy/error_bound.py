@@ -125,10 +125,7 @@ def _parts(v: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray, np.ndarray
 
 
 def _legendre(v: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Legendre coefficients of the parabolas through the three nodes of each cell.
-
-    They are the coefficients of P₀, P₁ and P₂.
-    """
+    """Legendre coefficients of the parabolas through the three nodes of each cell."""
     lower, middle, upper = _parts(v, axis)
     return (lower + 4 * middle + upper) / 6, (upper - lower) / 2, (lower - 2 * middle + upper) / 3
 
@@ -296,10 +293,7 @@ def _bounds(
     f: Float[np.ndarray, "..."] | float,
     poisson: Poisson,
 ) -> Bounds:
-    """The bounds of the error of v, from one equilibrated flux.
-
-    The flux is computed from `values` at the cell centres. w is the reconstruction of these values.
-    """
+    """The bounds of the error of v, from one equilibrated flux."""
     n = a.shape[-1]
     flux = equilibrated(a, values, f, poisson)
     cells = np.broadcast_to(f, a.shape) / n**2

@@ -473,8 +473,7 @@ class FiniteVolume:
         return Diffusion(a, self.faces)
 
     def _checked(self, solution: Solution, a: Array) -> Solution:
-        """Returns the solution for `a` unchanged. Raises SolveError if a residual is above
-        `rtol`."""
+        """Returns the solution for `a` unchanged."""
         row = first_true(~(solution.residual <= self.rtol))
         if row is not None:
             iterations = int(solution.iterations[row])
@@ -546,10 +545,7 @@ class FiniteVolume:
         return solve
 
     def _inverse_on_device(self, operator: Diffusion) -> Callable[[Array], Solution]:
-        """The map from the right-hand sides of a batch to solutions, for all samples together.
-
-        The preconditioner uses sine transforms along both axes.
-        """
+        """The map from the right-hand sides of a batch to solutions, for all samples together."""
         a = operator.a
         xp = array_namespace(a)
         sines = (by_fft if self.fft else by_products)(self.grid, a)

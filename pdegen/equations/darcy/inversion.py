@@ -128,10 +128,7 @@ class PhaseFlowAt:
 
 
 def _gains(x: Float[np.ndarray, "n1 n"], y: Float[np.ndarray, "n n1"]) -> Float[np.ndarray, "n n"]:
-    """Net inflow into each cell, from the fluxes through the inner faces normal to x and to y.
-
-    Here a positive flux points against the direction of its axis.
-    """
+    """Net inflow into each cell, from the fluxes through the inner faces normal to x and to y."""
     gains = np.zeros((x.shape[1],) * 2)
     gains[:-1] += x
     gains[1:] -= x
@@ -335,8 +332,7 @@ class TotalVariation:
         return ObjectiveAt(p, self._flow.linearise(p), misfit, self._penalty(p), self.weight)
 
     def _moved(self, at: ObjectiveAt, d: Data, std: Data) -> tuple[ObjectiveAt | None, int]:
-        """The objective after a step, and the number of solves. The objective is None if no step
-        length decreases it."""
+        """The objective after a step, and the number of solves."""
         step, iterations = at.step
         solves, length = 1 + 2 * iterations, 1.0
         while length >= _SHORTEST:
@@ -590,11 +586,7 @@ def grid_models(
 
 
 def _sizes(n: int) -> list[int]:
-    """Numbers of cells along an axis, from the coarsest model to the finest.
-
-    The finest model has n cells; coarser models halve this number repeatedly, but not below
-    `_FEWEST`.
-    """
+    """Numbers of cells along an axis, from the coarsest model to the finest."""
     sizes = [n]
     while sizes[0] > 4 * _FEWEST // 3:
         sizes.insert(0, max(_FEWEST, -(-sizes[0] // 2)))

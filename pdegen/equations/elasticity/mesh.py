@@ -159,10 +159,7 @@ class Rings:
 
     @property
     def top(self) -> range:
-        """Numbers e of the elements along the upper side.
-
-        The nodes of element e lie on the lines 2e, 2e + 1 and 2e + 2.
-        """
+        """Numbers e of the elements along the upper side."""
         first = self._side + self.grading
         return range(first, first + self._side)
 
@@ -206,10 +203,7 @@ class Rings:
 
     @cached_property
     def cells(self) -> Int[np.ndarray, "cells 4"]:
-        """Quadrilaterals whose corners are neighbouring Gauss points, for drawing.
-
-        Gauss points are numbered element by element.
-        """
+        """Quadrilaterals whose corners are neighbouring Gauss points, for drawing."""
         n, m = 3 * self.around, 3 * self.across
         number = np.arange(n * m).reshape(self.around, self.across, 3, 3)
         ring = number.transpose(0, 2, 1, 3).reshape(n, m)
@@ -238,11 +232,7 @@ class PointTransfer:
 
     @cached_property
     def _occurrences(self) -> tuple[np.ndarray, ...]:
-        """All occurrences of points in elements of the fine mesh.
-
-        The arrays contain the number of the point, both indices of the element, and a first guess
-        of the local coordinates of the point.
-        """
+        """All occurrences of points in elements of the fine mesh."""
         n, m, r = self.coarse.around, self.coarse.across, self.times
         around, across = np.arange(n)[:, None, None], np.arange(m)[:, None]
         shape = (n, m, 9)

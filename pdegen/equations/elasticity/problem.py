@@ -128,11 +128,7 @@ class _Physics:
         return body, by_element, u * self._sheet.free[..., None]
 
     def _of_a_finer_mesh(self, stored: Values, limit: float, order: int = 1) -> np.ndarray:
-        """`limit`, scaled for solutions that were computed on a finer mesh.
-
-        The result is proportional to a power of the size of the elements, and grows with the stored
-        error.
-        """
+        """`limit`, scaled for solutions that were computed on a finer mesh."""
         size = 36 / self._sheet.rings.around
         return limit * size**order * np.maximum(1, 100 * stored["error"])
 

@@ -367,11 +367,7 @@ class Sheet:
         target: float,
         iterations: Int[np.ndarray, " batch"],
     ) -> Float[np.ndarray, " batch"]:
-        """Updates u with Newton's method for one load, and returns the relative residuals.
-
-        Adds the number of steps of each sample to `iterations`. A sample that has converged is not
-        updated again, so its result does not depend on the other samples of the batch.
-        """
+        """Updates u with Newton's method for one load, and returns the relative residuals."""
         residual, active = np.full(len(u), np.inf), np.arange(len(u))
         for step in range(_MOST_STEPS + 1):
             part = body.rows(active)
@@ -397,11 +393,7 @@ class Sheet:
     def _solved(
         self, stiffness: Float[np.ndarray, "batch around across 9 2 2 9"], load: np.ndarray
     ) -> np.ndarray:
-        """Solution of the linear system with these element matrices and the nodal forces `load`.
-
-        The unknowns on the middle line of each column of elements are eliminated first. The
-        remaining system is cyclic tridiagonal.
-        """
+        """Solution of the linear system with these element matrices and the nodal forces `load`."""
         batch, n, m = len(stiffness), self.rings.around, self.rings.across
         nodes = 2 * m + 1
         columns = np.zeros((batch, n, 3, nodes, 2, 3, nodes, 2))

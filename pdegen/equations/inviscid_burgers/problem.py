@@ -115,11 +115,7 @@ class _Physics:
         return u.reshape(len(u), len(self._times), self._n)
 
     def _u0(self, stored: Values) -> tuple[Float[np.ndarray, "batch points"], np.ndarray]:
-        """u(·, 0) at many points, and a bound for its values between these points.
-
-        Between the points, u(·, 0) leaves the range of its values at the points by at most the
-        bound.
-        """
+        """u(·, 0) at many points, and a bound for its values between these points."""
         c = self._field.coefficients(stored["theta"])
         u0 = values(c, _POINTS)
         between = abs(c) @ self._wave_numbers**2 / (8 * _POINTS**2)
@@ -190,18 +186,12 @@ def _minimum(
     t: float,
     x: Edges,
 ) -> Edges:
-    """The minimum of U(y) + distance(x)²/2t at each edge x, over the points y of the table.
-
-    `table` has the values U(y), and distance(x) the distances from x to all points y.
-    """
+    """The minimum of U(y) + distance(x)²/2t at each edge x, over the points y of the table."""
     return np.stack([(table + distance(at) ** 2 / (2 * t)).min(axis=1) for at in x.T], axis=1)
 
 
 def _on_circle(c: np.ndarray, t: float, edges: np.ndarray) -> Edges:
-    """V = min_y U₀(y) + (x - y)²/2t at the edges, on the circle.
-
-    First, V is computed for the field minus its mean m. Then V is shifted by m t, and m x is added.
-    """
+    """V = min_y U₀(y) + (x - y)²/2t at the edges, on the circle."""
     mean, y = np.real(c[:, :1]), np.arange(_POINTS) / _POINTS
     fluctuation = np.concatenate([0 * c[:, :1], c[:, 1:]], axis=1)
     table = antiderivative(fluctuation, _POINTS)[:, :-1]
@@ -213,10 +203,7 @@ def _on_circle(c: np.ndarray, t: float, edges: np.ndarray) -> Edges:
 
 
 def _on_line(c: np.ndarray, t: float, edges: np.ndarray) -> Edges:
-    """V = min_y U₀(y) + (x - y)²/2t at the edges, on the line.
-
-    Outside [0, 1] the field equals its value at both ends.
-    """
+    """V = min_y U₀(y) + (x - y)²/2t at the edges, on the line."""
     y, end = np.arange(_POINTS + 1) / _POINTS, np.real(c).sum(axis=1)[:, None]
     table = antiderivative(c, _POINTS)
     x = np.broadcast_to(edges, (len(c), len(edges)))

@@ -133,11 +133,7 @@ class _Physics:
         return distance / abs(p).max(axis=(1, 2))
 
     def _scales(self, stored: Values) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Largest speed, amplification factor of derivatives, and largest pressure.
-
-        They determine the rounding errors. On a mesh with n elements across the pipe, a derivative
-        multiplies rounding errors by about n times the factor.
-        """
+        """Largest speed, amplification factor of derivatives, and largest pressure."""
         u, v, p = (abs(stored[name].astype(np.float64)).max(axis=(1, 2)) for name in "uvp")
         length = self._pipe.length
         slope = abs(np.diff(self._lines(stored), axis=1)).max(axis=1) * (self._n - 1) / length

@@ -190,12 +190,7 @@ class TaylorHood:
 
     @cached_property
     def scatter(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Indices for the assembly of the matrix of a column from its element matrices.
-
-        There is one pair of index arrays for the even elements and one for the odd elements. The
-        first array selects entries of the flattened element matrices. The second array has the
-        positions of these entries in the flattened column matrix, each at most once.
-        """
+        """Indices for the assembly of the matrix of a column from its element matrices."""
         m, (outer, inner) = self.rows, self.unknowns
         size = 2 * outer + inner
         line = np.array([0, outer, outer + inner])
@@ -399,10 +394,7 @@ class Pipe:
 
     @cached_property
     def _scale(self) -> float:
-        """Norm of the nodal forces of the pressure gradient 2ν in a straight pipe.
-
-        Nodes at the inlet and on the walls are excluded.
-        """
+        """Norm of the nodal forces of the pressure gradient 2ν in a straight pipe."""
         basis = self.mesh.basis(np.zeros(1))
         local = basis.weights @ basis.parabolas
         local = np.broadcast_to(local, (1, self.columns, self.rows, 1, 9))
@@ -412,10 +404,7 @@ class Pipe:
     def _residual(
         self, flow: PipeFlow, gradients: Array
     ) -> tuple[Nodes, Float[Array, "batch columns+1 rows+1"]]:
-        """Negative residuals of the momentum equations and of the mass equation.
-
-        The residual of momentum is 0 at nodes where the velocity is prescribed.
-        """
+        """Negative residuals of the momentum equations and of the mass equation."""
         xp, (batch, n, points) = array_namespace(gradients), gradients.shape[:3]
         weights, _, phi, _, _, psi = self.mesh.basis(gradients)
         du = self.mesh.slopes(flow.velocity, gradients)
@@ -484,10 +473,7 @@ class Pipe:
             yield matrix
 
     def _step(self, flow: PipeFlow, gradients: Array, momentum: Array, mass: Array) -> PipeFlow:
-        """The change of the flow in one step of Newton's method.
-
-        Raises SolveError if a matrix is singular.
-        """
+        """The change of the flow in one step of Newton's method."""
         xp, m = array_namespace(momentum), self.rows
         batch, _, lines, _ = momentum.shape
         free = xp.reshape(xp.permute_dims(momentum[..., 1:-1], (0, 2, 1, 3)), (batch, lines, -1))

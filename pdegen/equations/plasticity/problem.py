@@ -55,10 +55,7 @@ class Spline:
 
     @cached_property
     def _curvatures(self) -> Float[np.ndarray, "points points"]:
-        """Matrix that maps the heights y to the second derivatives M at the knots.
-
-        M_(k-1) + 4 M_k + M_(k+1) = 6 (y_(k-1) - 2 y_k + y_(k+1))/width², and M = 0 at both ends.
-        """
+        """Matrix that maps the heights y to the second derivatives M at the knots."""
         n = self.points
         system = np.eye(n)
         inner = np.arange(1, n - 1)
@@ -204,10 +201,7 @@ class _Physics:
         return abs(mean - expected).max(axis=1), rounding + EPSILON**2
 
     def _above(self, stored: Values) -> Float[np.ndarray, "batch frames points"]:
-        """Depth of the contact points inside the die, measured along y.
-
-        The depth is negative for points outside the die.
-        """
+        """Depth of the contact points inside the die, measured along y."""
         forging, (x, y) = self._forging, np.moveaxis(self._nodes + self._u(stored), 2, 0)
         x, y = (
             np.concatenate([p[:, :, 0], p[:, :, 1:-1, -1], p[:, :, -1, ::-1]], axis=2)

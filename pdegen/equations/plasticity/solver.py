@@ -101,11 +101,7 @@ class Frames(NamedTuple):
 
     @property
     def imbalance(self) -> float:
-        """Relative imbalance of energy at the end.
-
-        It is the difference between the work of the die and the sum of all energies, divided by the
-        work.
-        """
+        """Relative imbalance of energy at the end."""
         accounted = self.plastic[-1] + self.elastic[-1] + self.kinetic[-1] + self.viscous[-1]
         return float(abs(self.work[-1] - accounted) / self.work[-1])
 
@@ -240,10 +236,7 @@ class Forging:
         )
 
     def _elastic(self, stress: Float[np.ndarray, "3 ex ey"]) -> float:
-        """Elastic energy in N mm.
-
-        It neglects the small changes of the elements' volumes.
-        """
+        """Elastic energy in N mm."""
         young, poisson = self.material.young, self.material.poisson
         xx, yy, xy = stress
         density = (xx**2 + yy**2 - 2 * poisson * xx * yy) / 2 + (1 + poisson) * xy**2

@@ -64,10 +64,7 @@ def pulses_checks(
 def _covered(
     rear: Float[np.ndarray, " batch"], width: Float[np.ndarray, " batch"], n: int
 ) -> Float[np.ndarray, "batch n"]:
-    """The fraction of each cell that the interval [rear, rear + width] on the circle covers.
-
-    `rear` is in [0, 1).
-    """
+    """The fraction of each cell that the interval [rear, rear + width] on the circle covers."""
     edges = np.arange(n + 1) / n
     fraction = np.zeros((len(rear), n))
     for image in (-1.0, 0.0):

@@ -251,10 +251,7 @@ def _damps(reaction: np.ndarray) -> bool:
 
 
 def _held(reaction: Polynomial, top: Float[np.ndarray, " batch"]) -> Float[np.ndarray, " batch"]:
-    """An upper bound of all solutions of u' = R(u) that start at u <= top.
-
-    The bound is top if R(top) <= 0, and otherwise the next root of R above top.
-    """
+    """An upper bound of all solutions of u' = R(u) that start at u <= top."""
     roots = reaction.trim().roots()
     real = np.sort(np.real(roots[np.abs(np.imag(roots)) < 1e-9 * (1 + np.abs(roots))]))
     upward = np.append(real, np.inf)[np.searchsorted(real, top)]

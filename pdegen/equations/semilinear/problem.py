@@ -309,10 +309,7 @@ class SemilinearProblem(Problem):
 
     @property
     def terms(self) -> Terms:
-        """The coefficients of the equation; for a law, its median.
-
-        Raises ValueError if a list has the wrong length.
-        """
+        """The coefficients of the equation; for a law, its median."""
         if self.laws:
             return self.typical.terms
         count = len(self.components)
@@ -591,9 +588,6 @@ class SemilinearProblem(Problem):
 
 @lru_cache(maxsize=4)
 def _built(problem: SemilinearProblem, device: str | None) -> tuple[Torus, Semilinear]:
-    """The torus and the solver of a problem.
-
-    They are cached, because their set-up takes as long as a small batch on a device.
-    """
+    """The torus and the solver of a problem."""
     torus, terms, solver = problem.torus, problem.terms, problem.solver
     return torus, terms.solver(torus, problem._dt, solver.tolerance, device)  # pyright: ignore

@@ -52,11 +52,7 @@ class Terms:
 
     @cached_property
     def growth(self) -> Numbers:
-        """The linear growth rate of each component.
-
-        It is minus the drag plus the coefficient of the linear reaction of the component with
-        itself.
-        """
+        """The linear growth rate of each component."""
         rates = [-rate for rate in self.drag]
         for of, coefficient, powers in self.reaction:
             if powers == self._itself(of):
@@ -65,11 +61,7 @@ class Terms:
 
     @cached_property
     def monomials(self) -> dict[Powers, dict[int, float]]:
-        """The reaction, without the linear terms that `growth` includes.
-
-        A key is the tuple of powers of a monomial. The value of a key maps the indices of
-        components to the nonzero coefficients of the monomial in the equations of these components.
-        """
+        """The reaction, without the linear terms that `growth` includes."""
         sums: dict[Powers, dict[int, float]] = {}
         for of, coefficient, powers in self.reaction:
             if powers != self._itself(of):

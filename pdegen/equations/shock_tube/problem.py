@@ -133,11 +133,7 @@ class _Physics:
     def _highest_pressure(
         self, u: Float[np.ndarray, "*batch 3 n"]
     ) -> Float[np.ndarray, "*batch n"]:
-        """Pressure plus a bound on its rounding error.
-
-        p is proportional to the difference of two energies. At high Mach numbers both energies are
-        much larger than p, and the rounding error can exceed p.
-        """
+        """Pressure plus a bound on its rounding error."""
         return self._pressure(u) + _ROUNDING * self._gamma * u[..., 2, :]
 
     def conservation(self, stored: Values) -> tuple[np.ndarray, np.ndarray]:
@@ -153,10 +149,7 @@ class _Physics:
         return np.where(waves_inside, change.max(axis=2), 0.0).max(axis=1), np.array(2 * EPSILON)
 
     def _right_shock(self, u: Float[np.ndarray, "rows 3 n"], ahead: np.ndarray) -> _Shock:
-        """The shock that moves into the states `ahead`.
-
-        It lies in the last cell whose state differs from `ahead`.
-        """
+        """The shock that moves into the states `ahead`."""
         n, rows = self._grid.n, np.arange(len(u))
         changed = abs(u - ahead[..., None]).max(axis=1) > _ROUNDING * abs(ahead).max(1)[:, None]
         cell = n - 1 - np.argmax(changed[:, ::-1], axis=1)
@@ -180,12 +173,7 @@ class _Physics:
     def _apart(
         self, behind: np.ndarray, left: np.ndarray, ahead: np.ndarray
     ) -> Bool[np.ndarray, " rows"]:
-        """Whether more than `_PLATEAU` cells lie between the contact and the shock.
-
-        The distance is computed from the state `behind` the shock. The result is also false if
-        `behind` equals the left state. This happens at early times, when one cell contains all
-        waves.
-        """
+        """Whether more than `_PLATEAU` cells lie between the contact and the shock."""
         g, t = self._gamma, np.tile(self._times, len(behind) // len(self._times))
         p, p_ahead = (self._pressure(state[..., None])[:, 0] for state in (behind, ahead))
         u, u_ahead = behind[:, 1] / behind[:, 0], ahead[:, 1] / ahead[:, 0]

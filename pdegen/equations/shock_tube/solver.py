@@ -179,10 +179,7 @@ class Gas:
     def _wave(
         self, state: State, p: Numbers, u: Numbers, side: int
     ) -> tuple[Numbers, tuple[Numbers, Numbers]]:
-        """Density behind the wave into `state`, and the speeds of the wave's head and tail.
-
-        `side` is -1 for the left wave and 1 for the right wave.
-        """
+        """Density behind the wave into `state`, and the speeds of the wave's head and tail."""
         g, c, ratio = self.gamma, self.sound(state), p / state.p
         mu = (g - 1) / (g + 1)
         compressed = ratio > 1

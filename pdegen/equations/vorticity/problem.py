@@ -441,10 +441,7 @@ _FIELDS = {"viscosity": "viscosity", "force.amplitude": "amplitude"}  # of `Flow
 
 @lru_cache(maxsize=4)
 def _built(problem: Vorticity, device: str | None) -> tuple[TorusGaussianField, Flow, Semilinear]:
-    """The field, the equation and the solver of a problem.
-
-    They are cached, because the coefficients of time steps take long to compute.
-    """
+    """The field, the equation and the solver of a problem."""
     flow, method = problem.flow, problem.solver
     solver = flow.solver(empty((1,), np.complex128, device), method.dt, method.tolerance)
     return problem.initial.build(), flow, solver

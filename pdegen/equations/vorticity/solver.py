@@ -122,10 +122,7 @@ class Flow:
         return self.force[..., None, :, :]
 
     def _rates(self) -> Rates:
-        """The rates of change of the energy E = ⟨|∇ψ|²⟩/2 and of the enstrophy Z = ⟨w²⟩/2.
-
-        They are dE/dt = ⟨ψ f⟩ - ν⟨w²⟩ and dZ/dt = ⟨w f⟩ - ν⟨|∇w|²⟩.
-        """
+        """The rates of change of the energy E = ⟨|∇ψ|²⟩/2 and of the enstrophy Z = ⟨w²⟩/2."""
         weights, inverse = self.torus.weights, -self.torus.inverse_laplacian
         viscous = -_column(self.viscosity, 2) * self.torus.laplacian
         lost = weights * np.stack([inverse * viscous, viscous], axis=-3)

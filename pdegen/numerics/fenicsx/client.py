@@ -118,10 +118,7 @@ def _gmsh_version(python: str) -> str:
 
 @lru_cache
 def _versions(python: str) -> tuple[tuple[str, str], ...]:
-    """Names and versions of dolfinx and PETSc for a Python interpreter.
-
-    Empty if the interpreter has no dolfinx for real numbers.
-    """
+    """Names and versions of dolfinx and PETSc for a Python interpreter."""
     if python == sys.executable and find_spec("dolfinx") is None:
         return ()
     command = [python, "-I", "-c", _PROBE]
@@ -310,10 +307,7 @@ def _kill(process: subprocess.Popen[bytes], ranks: int) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """The environment of a worker.
-
-    Variables of an outer MPI job are removed, because they would kill the worker.
-    """
+    """The environment of a worker."""
     outer = os.environ
     inherited = {k: value for k, value in outer.items() if not k.startswith(_OF_AN_OUTER_MPI)}
     cache = outer.get("XDG_CACHE_HOME") or Path.home() / ".cache"

@@ -188,10 +188,7 @@ class Discretisation:
 
 @contextmanager
 def _compiling() -> Iterator[None]:
-    """A context that locks the compilation of forms, so that one process compiles at a time.
-
-    It first removes unfinished files that killed processes left behind.
-    """
+    """A context that locks the compilation of forms, so that one process compiles at a time."""
     cache = Path(os.environ["XDG_CACHE_HOME"], "fenics")
     cache.mkdir(parents=True, exist_ok=True)
     with open(cache / "lock", "w") as lock:
@@ -210,12 +207,7 @@ def _discretisation(mode: str, n: int, element: str) -> Discretisation:
 
 
 def _solved(world: MPI.Comm, request: Any) -> dict[int, Any]:
-    """A dictionary from the rows that this process solves to their results.
-
-    A result is u, the residual and the number of iterations, or a text that states the reason of a
-    failure. Only the first process of a communicator returns results; other processes return an
-    empty dict.
-    """
+    """A dictionary from the rows that this process solves to their results."""
     mode, element, linear = (str(request[name]) for name in ("mode", "element", "linear"))
     a, f, walls = (request[name] for name in ("a", "f", "walls"))
     discretisation = _discretisation(mode, a.shape[1], element)
@@ -268,10 +260,7 @@ def _fitted(request: Any) -> dict[str, Any]:
 
 
 def _request(world: MPI.Comm) -> bytes:
-    """The next request; empty at the end of stdin.
-
-    Processes other than the first sleep while they wait.
-    """
+    """The next request; empty at the end of stdin."""
     if world.rank == 0:
         line = sys.stdin.buffer.readline()
         request = sys.stdin.buffer.read(int(line)) if line else b""
