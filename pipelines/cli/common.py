@@ -24,8 +24,7 @@ from pdegen.markdown import visible
 from pdegen.schema import SchemaError, parse_overrides
 from pdegen.shipped import recipe_names
 from pdegen.version import __version__
-from pipelines.config.benchmark import read_benchmark
-from pipelines.config.shipped import file_of, names
+from pipelines.config.shipped import file_of, names, read_benchmark
 
 # Completion of names on the command line with the tab key.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import product
-from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, Self
 
@@ -20,15 +19,13 @@ from pdegen.schema import (
     Positive,
     SchemaError,
     Strict,
-    brief,
     flattened,
     is_name,
     near,
-    read_toml,
 )
 from pipelines.config.declared import MODELS, Model, ModelSpec
 from pipelines.config.experiment import Experiment, Protocol, load_experiment, merged, without
-from pipelines.config.shipped import check_slugs, file_of, slug
+from pipelines.config.shipped import check_slugs, file_of, read_benchmark, slug
 
 # Tables of a benchmark or profile file: datasets, operators and the quick version.
 
@@ -227,77 +224,6 @@ class Profile(Extending):
         if not self.source and any(entry.published for entry in self.operators.values()):
             raise ValueError("published costs need their source: publication, table and machine")
         return self
-
-
-# Benchmark files that extend other benchmark files by the key `extends`.
-
-
-_KINDS = ("name", "experiment")  # keys that say what a table is about
-_EITHER = {  # a table has only one of the two
-    "model": "models", "models": "model",
-    "data.resolution": "data.resolutions", "data.resolutions": "data.resolution",
-}  # fmt: skip
-
-
-def read_benchmark(path: Path) -> dict[str, Any]:
-    """Content of a benchmark file, merged over the files that it extends.
-
-    Raises SchemaError if a file cannot be read, or if the files extend each other in a circle.
-    """
-    return _read(path, ())
-
-
-def _read(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
-    """Merged content of a file. `above` has the files that lead to this one by `extends`."""
-    content = read_toml(path)
-    place = path.resolve()
-    if place in above:
-        circle = [*above[above.index(place) :], place]
-        raise SchemaError(
-            f"{above[0]}: extends forms a circle: {' -> '.join(file.name for file in circle)}"
-        )
-    extended = content.pop("extends", None)
-    if extended is None:
-        return content
-    if not isinstance(extended, str) or not extended:
-        raise SchemaError(
-            f"{path}: extends must be the name of a benchmark or a TOML file, got {brief(extended)}"
-        )
-    try:
-        base = file_of("benchmark", extended)
-    except SchemaError as error:
-        raise SchemaError(f"{path}: extends: {error}") from None
-    if extended.endswith(".toml"):
-        base = path.parent / base
-    return merged_benchmark(_read(base, (*above, place)), content)
-
-
-def merged_benchmark(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The content of a benchmark file after `changes` is merged over `base`.
-
-    Tables merge by key; a list or another value replaces the former one. A table whose `name` or
-    `experiment` changes is about something else, and replaces the former table as a whole. Of
-    `model` and `models`, and of `data.resolution` and `data.resolutions`, the former one is dropped
-    if the changes have the other.
-
-    >>> merged({"seeds": 3, "search": {"lr": [1, 2]}}, {"seeds": 1, "search": {"batch": [4]}})
-    {'seeds': 1, 'search': {'lr': [1, 2], 'batch': [4]}}
-    >>> merged({"model": {"name": "fno", "modes": 8}}, {"model": {"name": "pit"}})
-    {'model': {'name': 'pit'}}
-    """
-    result = {key: value for key, value in base.items() if _EITHER.get(key) not in changes}
-    for key, value in changes.items():
-        former = result.get(key)
-        if isinstance(value, dict) and isinstance(former, dict) and not _differ(former, value):
-            result[key] = merged_benchmark(former, value)
-        else:
-            result[key] = value
-    return result
-
-
-def _differ(former: Mapping[str, Any], table: Mapping[str, Any]) -> bool:
-    """Whether a table is about something else than the former one."""
-    return any(isinstance(table.get(key), str) and table[key] != former.get(key) for key in _KINDS)
 
 
 # Checks of a benchmark that need its experiments, operators and recipes.

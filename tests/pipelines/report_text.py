@@ -24,7 +24,7 @@ def report_text(folder: Path) -> str:
     lines = (folder / "report.md").read_text("utf-8").splitlines()
     declared = re.compile(r" {4}(?!#|pdegen)")
     kept = [MACHINE.sub(r"\1 MACHINE |", line) for line in lines if not declared.match(line)]
-    parts = [*_counted(kept)]
+    parts = [*_by_name(_counted(kept))]
     for picture in sorted((folder / "pictures").glob("*.svg")):
         parts += [f"--- {picture.name}", *words_of(picture.read_text("utf-8"))]
     attributes = Page((folder / "report.html").read_text("utf-8")).attributes
@@ -48,6 +48,23 @@ def _counted(lines: Iterable[str]) -> Iterator[str]:
             ]
             line = f"| {' | '.join(cells)} |"
         yield line
+
+
+def _by_name(lines: Iterable[str]) -> Iterator[str]:
+    """Lines in which rows that stand in the order of their errors, after that of the smallest,
+    stand in the order of their names."""
+    rows, ordered = list[str](), False
+    for line in lines:
+        row = line.startswith("|")
+        if rows and (not row or "smallest" in line):
+            yield from sorted(rows)
+            rows = []
+        ordered = row and (ordered or "difference from the smallest" in line)
+        if ordered and line.startswith("| ") and "smallest" not in line:
+            rows.append(line)
+        else:
+            yield line
+    yield from sorted(rows)
 
 
 def words_of(svg: str) -> list[str]:

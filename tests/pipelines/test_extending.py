@@ -5,8 +5,8 @@ import pytest
 from pdegen.files import read_json
 from pdegen.schema import SchemaError, read_toml
 from pipelines.config.benchmark import Profile, load_benchmark
-from pipelines.config.benchmark import merged_benchmark as merged
 from pipelines.config.shipped import file_of
+from pipelines.config.shipped import merged_benchmark as merged
 
 ROW = """
 extends = "quick"

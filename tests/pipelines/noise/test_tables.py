@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from pdegen.sampling.noise import KINDS
-from pipelines.reports import noise_pictures
+from pipelines.reports import figures, noise_pictures
 from pipelines.reports.document import plus_minus, significant
 from pipelines.reports.figures import HALF, WIDE
 from pipelines.reports.noise_pictures import error_pictures
@@ -229,7 +229,7 @@ class Drawn(list):
 def drawn(monkeypatch):
     calls = Drawn()
     for name in ("curves", "dots", "heat_map"):
-        monkeypatch.setattr(noise_pictures.charts, name, calls.chart(name))
+        monkeypatch.setattr(figures, name, calls.chart(name))
     monkeypatch.setattr(noise_pictures, "picture", calls.picture)
     return calls
 
