@@ -306,19 +306,22 @@ def structures(source: Source) -> dict[str, Structure]:
 
 
 def groups(tree: ast.Module) -> list[set[str]]:
-    """Groups of a module's functions and classes that never name a definition of another group.
+    """Groups of a module's definitions that never name a definition of another group.
 
-    Constants belong to no group. Groups of fewer than `GROUP` definitions are left out.
+    Groups with fewer than `GROUP` functions and classes are left out.
 
     >>> pair = "def {0}(): ...\ndef {1}(): {0}()\ndef {2}(): {1}()\n"
     >>> [sorted(g) for g in groups(ast.parse(pair.format(*"abc") + pair.format(*"xyz")))]
     [['a', 'b', 'c'], ['x', 'y', 'z']]
     """
-    parts = {
-        node.name: node
-        for node in tree.body
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-    }
+    parts, larger = dict[str, ast.stmt](), set[str]()
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            parts[node.name] = node
+            larger.add(node.name)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            parts |= {name: node for target in targets for name in _uses(target)}
     near: dict[str, set[str]] = {name: {name} for name in parts}
     for name, node in parts.items():
         for other in set(_uses(node)) & parts.keys():
@@ -328,7 +331,7 @@ def groups(tree: ast.Module) -> list[set[str]]:
     for name in parts:
         if not any(name in group for group in found):
             found.append(_reached(name, near))
-    return [group for group in found if len(group) >= GROUP]
+    return [group for group in found if len(group & larger) >= GROUP]
 
 
 _Place = TypeVar("_Place")
@@ -446,16 +449,17 @@ def _docstrings(tree: ast.Module) -> Iterator[str]:
                 yield text
 
 
-def _total(parts: Mapping[str, Structure]) -> Figures:
+def total(parts: Mapping[str, Structure]) -> Figures:
+    """The figures of all packages together."""
     figures = [part.figures for part in parts.values()]
-    total = {
+    sums = {
         name: sum(getattr(part, name) for part in figures) for name in Figures.__dataclass_fields__
     }
-    total["floors"] = max(part.floors for part in figures)
+    sums["floors"] = max(part.floors for part in figures)
     for share in ("any_per_1000_lines", "docstring_percent", "functions_per_1000_lines"):
         weighted = sum(getattr(part, share) * part.lines for part in figures)
-        total[share] = round(weighted / total["lines"], 1)
-    return Figures(**total)
+        sums[share] = round(weighted / sums["lines"], 1)
+    return Figures(**sums)
 
 
 def main() -> None:
@@ -466,7 +470,7 @@ def main() -> None:
     sources = {commit: committed(commit) for commit in arguments.against} | {"now": checkout()}
     parts_of = {when: structures(source) for when, source in sources.items()}
     figures = {
-        when: {name: part.figures for name, part in parts.items()} | {"all": _total(parts)}
+        when: {name: part.figures for name, part in parts.items()} | {"all": total(parts)}
         for when, parts in parts_of.items()
     }
     tests = {commit: committed(commit, [TESTS]) for commit in arguments.against}

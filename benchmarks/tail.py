@@ -33,7 +33,7 @@ from benchmarks.timing import rounded
 from operators.data.samples import inclusion, systematic
 from operators.models.fno import FNO
 from operators.norms import relative_l2
-from operators.training.optimizers import OneCycle
+from operators.training.schedules import OneCycle
 from operators.transforms import Normalizer, Predictor
 from pdegen.recipe import Recipe, load_recipe
 from pipelines.config.experiment import CANDIDATES

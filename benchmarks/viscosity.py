@@ -19,7 +19,7 @@ from pdegen.equations.burgers.inversion import (
 )
 from pdegen.equations.burgers.solver import ColeHopf
 from pdegen.inverse.gaussian import GaussianEstimate, GaussianInversion
-from pdegen.numerics.device import SolveError
+from pdegen.numerics.errors import SolveError
 from pdegen.sampling.gaussian import PeriodicGaussianField
 
 _STEP, _STEPS = 0.1, 30  # steps of log ν to either side, in deviations of its law

@@ -141,7 +141,7 @@ OPERATORS = Registry("operator", lambda operator: Registered(operator, {}))
 OPTIMIZERS = Registry[type](
     "optimizer", lambda optimizer: optimizer, "operators.training.optimizers"
 )
-SCHEDULES = Registry[type]("schedule", lambda schedule: schedule, "operators.training.optimizers")
+SCHEDULES = Registry[type]("schedule", lambda schedule: schedule, "operators.training.schedules")
 LOSSES = Registry[type]("loss", lambda loss: loss, "operators.training.losses")
 # what users can extend, by kind; `pdegen.plugins` finds here what a user's file registers
 REGISTRIES: dict[str, Registry[Any]] = {
@@ -250,7 +250,7 @@ def register_schedule(name: str, schedule: type) -> None:
     Args:
         name: Name in experiments.
         schedule: A class whose objects are called with (peak rate, step, steps, epochs) and return
-            the rate of a step (`operators.training.optimizers`). The arguments of the
+            the rate of a step (`operators.training.schedules`). The arguments of the
             constructor are its keys.
 
     Raises:

@@ -420,7 +420,7 @@ Transform = Literal["mean", "sum"]
 def signed_frequencies(dim: int, m: int) -> Float[Tensor, "dim modes"]:
     """Frequencies k in the order of the weights of `SpectralConv1d` or `SpectralConv2d`.
 
-    >>> frequencies(2, 2).long().tolist()
+    >>> signed_frequencies(2, 2).long().tolist()
     [[0, 0, 1, 1, -1, -1, -2, -2], [0, 1, 0, 1, 0, 1, 0, 1]]
     """
     k = torch.arange(m)

@@ -32,7 +32,8 @@ from operators.training.checkpoint import (
 )
 from operators.training.evaluate import errors_of, scores
 from operators.training.identity import MADE_FROM, check_made_from, training_key
-from operators.training.optimizers import SOAP, Adam, MakeOptimizer, OneCycle, Schedule, Scheduled
+from operators.training.optimizers import SOAP, Adam, MakeOptimizer
+from operators.training.schedules import OneCycle, Schedule, Scheduled
 from operators.training.step import (
     ALONE,
     AS_WRITTEN,

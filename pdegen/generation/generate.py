@@ -23,7 +23,8 @@ import numpy as np
 from pdegen.equations.base import Problem, SampleError
 from pdegen.files import check_room, enclosing_store
 from pdegen.generation.pools import Pool, check, pool
-from pdegen.numerics.device import SolveError, WorkerError, one_thread
+from pdegen.numerics.device import one_thread
+from pdegen.numerics.errors import SolveError, WorkerError
 from pdegen.plugins import error_in_plugin, error_summary, path_of, plugin_of
 from pdegen.recipe import Recipe, fingerprint_of, recipe_folder
 from pdegen.schema import SchemaError

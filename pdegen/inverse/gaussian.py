@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from pdegen.domains import CellGrid, PeriodicGrid
 from pdegen.inverse.tikhonov import newton_step
-from pdegen.numerics.device import SolveError
+from pdegen.numerics.errors import SolveError
 from pdegen.sampling.gaussian import NormalStream, SquareGaussianField
 
 # Covariance of the difference between data and prediction, which is noise plus model error.

@@ -17,7 +17,7 @@ from pdegen.inverse.classical import (
     Inversion,
     half_decades,
 )
-from pdegen.numerics.device import SolveError
+from pdegen.numerics.errors import SolveError
 from pdegen.schema import SchemaError
 
 # The linear system of a Gauss-Newton step, and the criterion that ends the steps.

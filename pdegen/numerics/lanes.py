@@ -25,7 +25,7 @@ from numba.core.typing.templates import ConcreteTemplate, infer_global, signatur
 from numba.extending import intrinsic, lower_builtin, models, register_model
 
 from pdegen.numerics.compilation import address_of
-from pdegen.numerics.device import MissingSolverError
+from pdegen.numerics.errors import MissingSolverError
 from pdegen.numerics.transforms import EIGHT
 
 Compiler = Any  # what Numba and llvmlite pass to each other; they declare no types

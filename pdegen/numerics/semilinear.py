@@ -19,7 +19,6 @@ from jaxtyping import Bool, Complex, Float, Int
 
 from pdegen.numerics.device import (
     Array,
-    SolveError,
     blocks,
     constant,
     detached,
@@ -27,6 +26,7 @@ from pdegen.numerics.device import (
     reuse_memory,
     to_numpy,
 )
+from pdegen.numerics.errors import SolveError
 from pdegen.numerics.spectral import (
     Pseudospectral,
     Rates,

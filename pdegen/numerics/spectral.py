@@ -11,7 +11,7 @@ from operator import add, mul
 import numpy as np
 import scipy
 from array_api_compat import array_namespace
-from jaxtyping import Bool, Complex, Float
+from jaxtyping import Bool, Complex, Float, Num
 
 from pdegen.domains import PeriodicGrid
 from pdegen.numerics.device import Array, constant, empty
@@ -402,7 +402,7 @@ def grown_rounding(
 
 
 # a component and the symbol that multiplies its modes; None for the identity
-Part = tuple[int, Complex[np.ndarray, "..."] | None]
+Part = tuple[int, Num[np.ndarray, "..."] | None]
 AtPoints = Float[Array, "batch *points"]
 Monomial = tuple[float, tuple[int, ...]]  # a factor, and the fields of the product
 

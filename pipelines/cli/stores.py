@@ -239,7 +239,7 @@ def keep_shards(url: str, help: str = SKIP) -> Iterator[None]:
             f"{url}: a store in memory is lost when this command ends: choose another --out"
         )
     from pdegen.equations.base import SampleError
-    from pdegen.numerics.device import WorkerError
+    from pdegen.numerics.errors import WorkerError
 
     kept = f"finished shards are kept in {url}: continue with --resume"
     try:

@@ -38,7 +38,8 @@ from torch import nn
 import operators.training.losses  # noqa: F401 - registers losses
 from operators.base import Operator
 from operators.registry import LOSSES, OPERATORS, OPTIMIZERS, SCHEDULES, Registered, check_number
-from operators.training.optimizers import MakeOptimizer, Schedule
+from operators.training.optimizers import MakeOptimizer
+from operators.training.schedules import Schedule
 from operators.training.step import Loss
 from pdegen.schema import SchemaError, Strict, known_keys, near
 

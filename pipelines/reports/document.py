@@ -77,9 +77,9 @@ _PIECES = re.compile(
 def latex_text(words: str) -> str:
     r"""Plain text as LaTeX. Unsupported characters are replaced by their code points.
 
-    >>> text("‖u‖² < 5 % of n_x")
+    >>> latex_text("‖u‖² < 5 % of n_x")
     '$\\|$u$\\|$$^{2}$ \\textless{} 5 \\% of n\\_x'
-    >>> text("1.03e-3, 雪")
+    >>> latex_text("1.03e-3, 雪")
     '$1.03 \\cdot 10^{-3}$, \\texttt{U+96EA}'
     """
     words = _DIGESTS.sub(lambda match: "\u200b".join(wrap(match[0], _BREAK)), words)
@@ -95,7 +95,7 @@ def quoted(words: str) -> str:
 def written(formula: str, write: Callable[[str], str]) -> str:
     r"""A formula in which a function of the plain text replaces each text that is `quoted`.
 
-    >>> written(rf"{quoted('k_x')} = 1", lambda words: rf"\text{{{text(words)}}}")
+    >>> written(rf"{quoted('k_x')} = 1", lambda words: rf"\text{{{latex_text(words)}}}")
     '\\text{k\\_x} = 1'
     """
     return re.sub("\ue000([^\ue001]*)\ue001", lambda match: write(match[1]), formula)

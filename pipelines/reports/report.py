@@ -14,8 +14,8 @@ from operators.data import AtTime, Block, Rollout, Task, TrajectoryTask
 from operators.data.opening import names_of
 from operators.norms import by_column, defined, over_defined, remarks
 from pdegen.domains import Domain
-from pdegen.equations.base import Named
-from pdegen.equations.base import number as latex_number
+from pdegen.equations.latex import Named
+from pdegen.equations.latex import number as latex_number
 from pdegen.generation.generate import runs
 from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError
@@ -98,7 +98,7 @@ def learned_map(task: Task, inputs: list[str], u: str, parameters: Sequence[str]
         u: Symbol of the target, or symbols of several targets, separated by commas.
         parameters: Names of the numbers of a sample that are inputs too.
 
-    >>> learned(Rollout(history=2), ["a"], "w")
+    >>> learned_map(Rollout(history=2), ["a"], "w")
     '(w_{k-1},\\,w_{k}) \\mapsto p \\approx w_{k+1}'
     """
     u, numbers = _function(u), [latex_number(Named(name)) for name in parameters]

@@ -10,7 +10,8 @@ import xarray as xr
 from operators.data import Samples
 from operators.data.opening import names_of
 from pdegen.equations.base import Guarantee, Problem, SampleError
-from pdegen.numerics.device import SolveError, samples_at_once
+from pdegen.numerics.device import samples_at_once
+from pdegen.numerics.errors import SolveError
 from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError
 from pdegen.store.reading import Store, open_sealed

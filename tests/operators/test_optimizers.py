@@ -11,7 +11,8 @@ from operators.norms import RelativeL2
 from operators.registry import LOSSES, OPTIMIZERS, SCHEDULES
 from operators.training.fit import Settings
 from operators.training.losses import Huber
-from operators.training.optimizers import SGD, Adam, AdamW, Muon, Soap, StepDecay
+from operators.training.optimizers import SGD, Adam, AdamW, Muon, Soap
+from operators.training.schedules import StepDecay
 from operators.transforms import Normalizer, Predictor
 from tests.operators.test_train import ends_alike, run
 

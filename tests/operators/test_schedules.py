@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from operators.training.optimizers import Constant, Cosine, OneCycle, Scheduled, StepDecay
+from operators.training.schedules import Constant, Cosine, OneCycle, Scheduled, StepDecay
 
 LR, STEPS, EPOCHS = 3e-3, 60, 12
 

@@ -15,7 +15,7 @@ from operators.data import Channel, Samples
 from operators.norms import RelativeL1
 from operators.training.checkpoint import load_state
 from operators.training.fit import Settings, fit
-from operators.training.optimizers import OneCycle
+from operators.training.schedules import OneCycle
 from operators.transforms import Normalizer, Predictor
 from pdegen.domains import Box
 

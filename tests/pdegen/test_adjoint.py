@@ -5,7 +5,7 @@ import pytest
 
 from pdegen.domains import CellGrid
 from pdegen.equations.darcy.finite_volume import FiniteVolume
-from pdegen.numerics.device import SolveError
+from pdegen.numerics.errors import SolveError
 from pdegen.sampling.gaussian import SquareGaussianField
 
 pytestmark = pytest.mark.usefixtures("shapes")

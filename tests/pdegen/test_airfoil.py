@@ -12,7 +12,7 @@ from pdegen.equations.airfoil.problem import UniformDesign, richardson_error
 from pdegen.equations.airfoil.solver import Airfoil, Euler, FreeStream, coarser, interpolated
 from pdegen.equations.base import SampleError
 from pdegen.generation.generate import RecipeJob, generate
-from pdegen.numerics.device import SolveError
+from pdegen.numerics.errors import SolveError
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
 from tests.oracles import ringleb

@@ -4,7 +4,7 @@ import pytest
 from pdegen.domains import PeriodicGrid
 from pdegen.equations.burgers import solver
 from pdegen.equations.burgers.solver import ETDRK4, ColeHopf
-from pdegen.numerics.device import SolveError
+from pdegen.numerics.errors import SolveError
 from pdegen.sampling.gaussian import PeriodicGaussianField
 from tests.oracles.cole_hopf import cole_hopf
 

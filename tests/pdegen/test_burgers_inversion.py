@@ -10,7 +10,7 @@ from pdegen.equations.burgers.inversion import InitialValueInversion, Linearised
 from pdegen.equations.burgers.solver import ColeHopf
 from pdegen.inverse.classical import InverseProblem
 from pdegen.inverse.gaussian import CircleModes, GaussianInversion
-from pdegen.numerics.device import SolveError
+from pdegen.numerics.errors import SolveError
 from pdegen.recipe import load_recipe
 from pdegen.sampling.gaussian import NormalStream, PeriodicGaussianField
 from pdegen.schema import SchemaError

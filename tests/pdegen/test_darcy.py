@@ -7,7 +7,7 @@ from pdegen.domains import CellGrid
 from pdegen.equations.base import SampleError
 from pdegen.equations.darcy.finite_volume import FiniteVolume
 from pdegen.generation.generate import generate
-from pdegen.numerics.device import SolveError
+from pdegen.numerics.errors import SolveError
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
 from pdegen.store.reading import Store

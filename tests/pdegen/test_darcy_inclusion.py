@@ -9,7 +9,7 @@ import pytest
 from pdegen.domains import CellGrid
 from pdegen.equations.darcy_inclusion.problem import RandomInclusion, finite_volumes
 from pdegen.equations.darcy_inclusion.solver import CurvedTriangles, Disc, FittedElement, shapes
-from pdegen.numerics.device import MissingSolverError
+from pdegen.numerics.errors import MissingSolverError
 from pdegen.numerics.fenicsx import client
 from pdegen.recipe import load_recipe
 from pdegen.sampling.coefficients import RandomVoid

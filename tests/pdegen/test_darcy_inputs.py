@@ -14,7 +14,7 @@ from pdegen.equations.darcy.finite_volume import FiniteVolume
 from pdegen.equations.darcy.problem import compared_refinements, estimated_error
 from pdegen.generation.generate import generate
 from pdegen.generation.verify import repair
-from pdegen.numerics.device import SolveError
+from pdegen.numerics.errors import SolveError
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
 from tests.pdegen.test_checks import findings

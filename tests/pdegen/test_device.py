@@ -11,7 +11,7 @@ from pdegen.equations.darcy.finite_volume import FiniteVolume
 from pdegen.generation.generate import generate
 from pdegen.generation.verify import verify
 from pdegen.numerics import device
-from pdegen.numerics.device import SolveError
+from pdegen.numerics.errors import SolveError
 from pdegen.recipe import load_recipe, recipe_names
 from pdegen.sampling.gaussian import PeriodicGaussianField, SquareGaussianField
 from pdegen.schema import SchemaError

@@ -8,7 +8,7 @@ from scipy.sparse.linalg import spsolve
 from pdegen.equations.base import SampleError
 from pdegen.equations.elasticity.mesh import Elements, PointTransfer, Rings, shapes
 from pdegen.equations.elasticity.solver import Body, Hooke, MooneyRivlin, Sheet, von_mises
-from pdegen.numerics.device import SolveError
+from pdegen.numerics.errors import SolveError
 from pdegen.recipe import load_recipe
 from pdegen.sampling.coefficients import RandomVoid
 from tests.pdegen import small

@@ -7,7 +7,7 @@ from pdegen.domains import CellGrid
 from pdegen.equations.darcy import error_bound
 from pdegen.equations.darcy.error_bound import Biquadratic, ErrorBound, equilibrated
 from pdegen.equations.darcy.finite_volume import Diffusion, FiniteVolume, Poisson
-from pdegen.numerics.device import SolveError
+from pdegen.numerics.errors import SolveError
 from pdegen.sampling.gaussian import SquareGaussianField
 from tests.oracles.bilinear import bilinear_solution
 

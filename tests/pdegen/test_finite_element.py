@@ -7,7 +7,7 @@ import pytest
 
 from pdegen.domains import CellGrid
 from pdegen.equations.darcy.finite_element import FiniteElement
-from pdegen.numerics.device import SolveError
+from pdegen.numerics.errors import SolveError
 from tests.oracles.bilinear import bilinear_solution
 
 pytestmark = pytest.mark.usefixtures("dolfinx", "shapes")

@@ -6,7 +6,7 @@ import torch
 
 from pdegen.domains import CellGrid
 from pdegen.equations.darcy.finite_volume import Diffusion, FiniteVolume, Poisson, Solution
-from pdegen.numerics.device import SolveError
+from pdegen.numerics.errors import SolveError
 from pdegen.sampling.gaussian import SquareGaussianField
 from tests.oracles import five_points
 

@@ -14,7 +14,7 @@ from pdegen.generation import generate as jobs
 from pdegen.generation import pools
 from pdegen.generation.generate import Progress, RecipeJob, generate
 from pdegen.generation.pools import EngineError
-from pdegen.numerics.device import SolveError
+from pdegen.numerics.errors import SolveError
 from pdegen.recipe import load_recipe
 from pdegen.store.objects import Objects
 from pdegen.store.reading import Record, Store, StoreError

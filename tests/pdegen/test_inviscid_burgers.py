@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pdegen.equations.inviscid_burgers.solver import MinimumPrinciple
-from pdegen.numerics.device import SolveError
+from pdegen.numerics.errors import SolveError
 from pdegen.recipe import load_recipe
 from pdegen.sampling.gaussian import SquaredExponentialField, averages
 from tests.pdegen.test_checks import findings

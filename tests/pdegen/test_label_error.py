@@ -8,7 +8,7 @@ from pdegen.equations.base import SampleError
 from pdegen.equations.darcy.problem import Darcy
 from pdegen.generation.generate import error_key, generate, label_error, measured_errors, table
 from pdegen.generation.pools import pool
-from pdegen.numerics.device import SolveError
+from pdegen.numerics.errors import SolveError
 from pdegen.recipe import load_recipe, recipe_folder, recipe_names
 
 WITH_REFERENCE = [name for name in recipe_names() if load_recipe(name).problem.compared_samples]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pdegen.numerics.compilation import compiled
-from pdegen.numerics.device import MissingSolverError
+from pdegen.numerics.errors import MissingSolverError
 from pdegen.numerics.lane_transforms import HALVES, JOINED, TransformPlan
 from pdegen.numerics.lanes import LANES, addressed, call, integer, load, packed, store, unpacked
 from pdegen.numerics.transforms import has_plan

@@ -9,7 +9,7 @@ import torch
 from pdegen.equations.base import SampleError
 from pdegen.equations.pipe.problem import relative_errors
 from pdegen.equations.pipe.solver import FLOW_RATE, CentreLine, Pipe, PipeFlow
-from pdegen.numerics.device import SolveError
+from pdegen.numerics.errors import SolveError
 from pdegen.recipe import load_recipe
 from tests.pdegen import small
 from tests.pdegen.test_checks import findings

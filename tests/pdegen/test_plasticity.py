@@ -12,7 +12,7 @@ from pdegen.equations.plasticity import problem as checks
 from pdegen.equations.plasticity.problem import Spline, SplineDie
 from pdegen.equations.plasticity.solver import Billet, Forging, Metal, centred
 from pdegen.generation.generate import generate
-from pdegen.numerics.device import SolveError
+from pdegen.numerics.errors import SolveError
 from pdegen.recipe import load_recipe
 from tests.pdegen.test_checks import findings
 

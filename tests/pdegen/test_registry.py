@@ -12,7 +12,8 @@ from latex2mathml.converter import convert
 
 from pdegen import plugins
 from pdegen.equations import base
-from pdegen.equations.base import names, number
+from pdegen.equations.base import names
+from pdegen.equations.latex import number
 from pdegen.plugins import load_plugin
 from pdegen.recipe import Recipe, load_recipe
 from pdegen.schema import SchemaError

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 
 from pdegen.domains import PeriodicGrid
-from pdegen.numerics.device import SolveError, constant
+from pdegen.numerics.device import constant
+from pdegen.numerics.errors import SolveError
 from pdegen.numerics.semilinear import Semilinear
 from pdegen.numerics.spectral import Torus
 from pdegen.sampling.gaussian import PeriodicGaussianField

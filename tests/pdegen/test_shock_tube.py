@@ -7,7 +7,7 @@ import pytest
 
 from pdegen.domains import CellGrid
 from pdegen.equations.shock_tube.solver import Gas, ShockTube, State
-from pdegen.numerics.device import SolveError
+from pdegen.numerics.errors import SolveError
 from pdegen.recipe import load_recipe
 from tests.pdegen.small import problem, samples
 from tests.pdegen.test_checks import findings

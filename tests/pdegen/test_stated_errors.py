@@ -7,7 +7,7 @@ from pdegen.checks.check import ROUNDING
 from pdegen.domains import PeriodicGrid
 from pdegen.equations.base import SampleError, check_size, with_rounding
 from pdegen.equations.burgers.solver import ETDRK4, ColeHopf
-from pdegen.numerics.device import SolveError
+from pdegen.numerics.errors import SolveError
 from pdegen.numerics.semilinear import Semilinear
 from pdegen.numerics.spectral import Torus
 from pdegen.recipe import load_recipe, recipe_names

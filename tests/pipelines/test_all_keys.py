@@ -14,7 +14,8 @@ import torch
 
 from operators.norms import RelativeH1, WeightedH1
 from operators.training.fit import Settings
-from operators.training.optimizers import SOAP, Adam, OneCycle
+from operators.training.optimizers import SOAP, Adam
+from operators.training.schedules import OneCycle
 from operators.transforms import CircleSymmetries
 from pdegen.recipe import Recipe
 from pipelines.config.benchmark import Benchmark

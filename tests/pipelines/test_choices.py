@@ -19,7 +19,8 @@ from operators.registry import (
     register_optimizer,
     register_schedule,
 )
-from operators.training.optimizers import Adam, Cosine, MuonAndAdamW, OneCycle
+from operators.training.optimizers import Adam, MuonAndAdamW
+from operators.training.schedules import Cosine, OneCycle
 from pdegen.schema import SchemaError, known_keys, parse_overrides
 from pipelines.config.experiment import Experiment, load_experiment
 from pipelines.config.keys import keys_of

@@ -19,7 +19,7 @@ from pdegen.domains import PeriodicGrid
 from pdegen.equations.base import SampleError
 from pdegen.equations.burgers.problem import Burgers
 from pdegen.generation.generate import compute
-from pdegen.numerics.device import SolveError
+from pdegen.numerics.errors import SolveError
 from pdegen.numerics.spectral import Torus
 from pdegen.recipe import load_recipe
 from pdegen.sampling.gaussian import NormalStream

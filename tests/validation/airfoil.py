@@ -26,7 +26,7 @@ from jaxtyping import Float
 from pdegen.equations.airfoil.mesh import NORMAL_CELLS, PUBLISHED_CELLS, SIDE_CELLS, c_grid
 from pdegen.equations.airfoil.problem import AirfoilFlow, richardson_error
 from pdegen.equations.airfoil.solver import Airfoil, FreeStream
-from pdegen.numerics.device import SolveError
+from pdegen.numerics.errors import SolveError
 from pdegen.recipe import load_recipe
 from tests.pdegen.test_airfoil import mach_number, pressure_coefficients, shock
 

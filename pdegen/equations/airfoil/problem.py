@@ -22,7 +22,8 @@ from pdegen.checks.check import (
 from pdegen.domains import Curvilinear
 from pdegen.equations.airfoil.mesh import NORMAL_CELLS, PUBLISHED_CELLS, WAKE_CELLS, c_grid
 from pdegen.equations.airfoil.solver import Airfoil, FreeStream
-from pdegen.equations.base import Problem, equation, with_rounding, with_value
+from pdegen.equations.base import Problem, equation, with_rounding
+from pdegen.equations.latex import with_value
 from pdegen.sampling.coefficients import Finite, uniforms
 from pdegen.schema import Count, Strict
 from pdegen.store.format import Drawing, Physics, SurfaceCurve

@@ -21,7 +21,7 @@ from pdegen.equations.airfoil.mesh import (
     c_grid,
     topology,
 )
-from pdegen.numerics.device import SolveError
+from pdegen.numerics.errors import SolveError
 
 # The free stream around an airfoil, and the far-field vortex of its lift.
 

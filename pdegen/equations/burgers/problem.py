@@ -32,11 +32,12 @@ from pdegen.equations.base import (
     equation,
     squeeze_single_time,
     with_rounding,
-    with_value,
 )
 from pdegen.equations.burgers.solver import ETDRK4, ColeHopf
+from pdegen.equations.latex import with_value
 from pdegen.inverse.classical import ClassicalMethod, Forward, InverseProblem
-from pdegen.numerics.device import Array, SolveError, first_true
+from pdegen.numerics.device import Array, first_true
+from pdegen.numerics.errors import SolveError
 from pdegen.numerics.semilinear import Nonlinear
 from pdegen.numerics.spectral import Symbol, Torus, antiderivative_symbol, interpolated
 from pdegen.numerics.transforms import provenance

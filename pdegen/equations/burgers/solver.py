@@ -22,13 +22,13 @@ from pdegen.equations.base import checked_times
 from pdegen.numerics.device import (
     ARRAY_POINTS,
     Array,
-    SolveError,
     blocks,
     constant,
     first_true,
     reuse_memory,
     scaled,
 )
+from pdegen.numerics.errors import SolveError
 from pdegen.numerics.semilinear import Discrete
 from pdegen.numerics.spectral import (
     Pseudospectral,

@@ -19,7 +19,8 @@ from pdegen.equations.darcy.finite_volume import (
     check_positive,
     outflow,
 )
-from pdegen.numerics.device import SolveError, first_true
+from pdegen.numerics.device import first_true
+from pdegen.numerics.errors import SolveError
 
 # Continuous fields, reconstructed from cell-centre values, and their exact integrals.
 

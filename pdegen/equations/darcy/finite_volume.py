@@ -23,7 +23,8 @@ from pdegen.equations.darcy.kernels import (
     tridiagonal_solves,
 )
 from pdegen.numerics import sines
-from pdegen.numerics.device import Array, SolveError, constant, first_true
+from pdegen.numerics.device import Array, constant, first_true
+from pdegen.numerics.errors import SolveError
 from pdegen.numerics.sines import by_fft, by_products, conjugate_gradients
 
 # The finite volume operator of -div(a grad u) on square cells, for arrays of any namespace.

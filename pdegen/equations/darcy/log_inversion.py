@@ -24,7 +24,7 @@ from pdegen.inverse.classical import (
     interpolation,
 )
 from pdegen.inverse.gaussian import GaussianInversion, Prior
-from pdegen.numerics.device import SolveError
+from pdegen.numerics.errors import SolveError
 from pdegen.sampling.gaussian import SquareGaussianField
 
 _MODES = 20  # modes along each axis; data of u hold next to no information about higher ones

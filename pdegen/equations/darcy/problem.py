@@ -23,7 +23,7 @@ from pydantic import (
 
 from pdegen.checks.check import ScalarsCheck, StoreChecks, stated_error
 from pdegen.domains import Box, CellGrid
-from pdegen.equations.base import Problem, check_size, equation, number, with_rounding, with_value
+from pdegen.equations.base import Problem, check_size, equation, with_rounding
 from pdegen.equations.darcy.checks import (
     DarcyClaims,
     PhasesCheck,
@@ -31,6 +31,7 @@ from pdegen.equations.darcy.checks import (
     ScaleCheck,
     darcy_checks,
 )
+from pdegen.equations.latex import number, with_value
 from pdegen.inverse.classical import (
     ClassicalMethod,
     Forward,
@@ -39,7 +40,8 @@ from pdegen.inverse.classical import (
     averages,
     interpolation,
 )
-from pdegen.numerics.device import Array, SolveError, first_true
+from pdegen.numerics.device import Array, first_true
+from pdegen.numerics.errors import SolveError
 from pdegen.numerics.fenicsx import client
 from pdegen.sampling.coefficients import Finite, LogNormal, Phases, TwoPhase, check_thresholds
 from pdegen.sampling.gaussian import SquareGaussianField

@@ -22,9 +22,10 @@ from pdegen.checks.check import (
 )
 from pdegen.checks.gaussian import normal_numbers
 from pdegen.domains import Box, CellGrid
-from pdegen.equations.base import Problem, check_error, equation, with_rounding, with_value
+from pdegen.equations.base import Problem, check_error, equation, with_rounding
 from pdegen.equations.darcy_inclusion.solver import FittedElement
-from pdegen.numerics.device import SolveError
+from pdegen.equations.latex import with_value
+from pdegen.numerics.errors import SolveError
 from pdegen.numerics.fenicsx import client
 from pdegen.sampling.coefficients import RandomVoid
 from pdegen.sampling.gaussian import NormalStream

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from pdegen.domains import CellGrid
-from pdegen.numerics.device import SolveError
+from pdegen.numerics.errors import SolveError
 from pdegen.numerics.fenicsx import client
 
 # Values of quadratic finite elements on curved triangles at the cell centres of a square.

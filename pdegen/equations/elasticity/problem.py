@@ -21,7 +21,7 @@ from pdegen.checks.check import (
 )
 from pdegen.checks.gaussian import normal_numbers
 from pdegen.domains import Cloud
-from pdegen.equations.base import Problem, check_error, equation, with_rounding, with_value
+from pdegen.equations.base import Problem, check_error, equation, with_rounding
 from pdegen.equations.elasticity.mesh import GAUSS, PointTransfer, Rings, shapes
 from pdegen.equations.elasticity.solver import (
     Body,
@@ -33,7 +33,9 @@ from pdegen.equations.elasticity.solver import (
     Solution,
     von_mises,
 )
-from pdegen.numerics.device import SolveError, first_true
+from pdegen.equations.latex import with_value
+from pdegen.numerics.device import first_true
+from pdegen.numerics.errors import SolveError
 from pdegen.sampling.coefficients import RandomVoid
 from pdegen.schema import Count, NonNegative, Positive, Strict
 from pdegen.store.format import Drawing, Physics

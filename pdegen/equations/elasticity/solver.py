@@ -17,7 +17,7 @@ from pdegen.equations.elasticity.mesh import (
     local_derivatives,
     shapes,
 )
-from pdegen.numerics.device import SolveError
+from pdegen.numerics.errors import SolveError
 from pdegen.numerics.sines import solve_cyclic_tridiagonal
 
 # Materials in plane stress: stress and stiffness for a given displacement gradient.

@@ -12,7 +12,7 @@ from jaxtyping import Complex, Float
 
 from pdegen.equations.base import checked_times
 from pdegen.numerics.compilation import compiled
-from pdegen.numerics.device import SolveError
+from pdegen.numerics.errors import SolveError
 from pdegen.sampling.gaussian import antiderivative, averages
 
 # Compiled loops of the minimum principle. `solver.py` describes the mathematics.

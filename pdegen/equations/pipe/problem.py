@@ -22,7 +22,8 @@ from pdegen.checks.check import (
     stated_error,
 )
 from pdegen.domains import Curvilinear
-from pdegen.equations.base import Problem, check_error, equation, with_rounding, with_value
+from pdegen.equations.base import Problem, check_error, equation, with_rounding
+from pdegen.equations.latex import with_value
 from pdegen.equations.pipe.solver import FLOW_RATE, CentreLine, Pipe, PipeFlow
 from pdegen.numerics.device import Array, constant, empty
 from pdegen.sampling.coefficients import Range, placed, uniforms

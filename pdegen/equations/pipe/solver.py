@@ -11,14 +11,8 @@ import numpy as np
 from array_api_compat import array_namespace
 from jaxtyping import Float, Int
 
-from pdegen.numerics.device import (
-    Array,
-    SolveError,
-    constant,
-    first_true,
-    singular_matrix_error,
-    zeros,
-)
+from pdegen.numerics.device import Array, constant, first_true, singular_matrix_error, zeros
+from pdegen.numerics.errors import SolveError
 from pdegen.numerics.sines import solve_block_tridiagonal
 from pdegen.numerics.spectral import with_midpoints
 

@@ -25,7 +25,7 @@ from pdegen.checks.check import (
 from pdegen.domains import Box, NodalGrid
 from pdegen.equations.base import Problem, check_error, equation, with_rounding
 from pdegen.equations.plasticity.solver import Billet, Forging, Metal, centred
-from pdegen.numerics.device import SolveError
+from pdegen.numerics.errors import SolveError
 from pdegen.sampling.coefficients import Range, uniforms
 from pdegen.schema import Count, NonNegative, Strict, Tolerance
 from pdegen.store.format import Drawing, Physics

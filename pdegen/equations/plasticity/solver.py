@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from pdegen.numerics.device import SolveError
+from pdegen.numerics.errors import SolveError
 
 # smallest step over the first one; below it the block is crushed and would take too many steps
 _LEAST_STEP = 1e-3

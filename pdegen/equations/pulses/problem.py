@@ -12,7 +12,8 @@ from pydantic import AfterValidator, Field, model_validator
 
 from pdegen.checks.check import EPSILON, Bound, Distinct, StoreChecks, UniformCheck, Values
 from pdegen.domains import Box, PeriodicGrid
-from pdegen.equations.base import Problem, Times, equation, squeeze_single_time, with_value
+from pdegen.equations.base import Problem, Times, equation, squeeze_single_time
+from pdegen.equations.latex import with_value
 from pdegen.sampling.coefficients import Finite, PositiveRange, Range, placed, uniforms
 from pdegen.schema import Count, Strict
 from pdegen.store.format import Drawing, Physics

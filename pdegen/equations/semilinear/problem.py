@@ -15,7 +15,6 @@ from pydantic import BeforeValidator, Field, model_validator
 from pdegen.checks.check import StoreChecks
 from pdegen.domains import Box, PeriodicGrid
 from pdegen.equations.base import (
-    Named,
     Problem,
     TimesFromStart,
     check_divides,
@@ -23,10 +22,10 @@ from pdegen.equations.base import (
     check_steps,
     equation,
     with_rounding,
-    with_value,
 )
-from pdegen.equations.base import number as latex_number
-from pdegen.equations.base import number as number_formulas
+from pdegen.equations.latex import Named, with_value
+from pdegen.equations.latex import number as latex_number
+from pdegen.equations.latex import number as number_formulas
 from pdegen.equations.semilinear.checks import SemilinearClaims, solved_checks
 from pdegen.equations.semilinear.initial import (
     Bounded,

@@ -11,7 +11,8 @@ from pydantic import Field, model_validator
 
 from pdegen.checks.check import EPSILON, Bound, Distinct, StoreChecks, UniformCheck, Values
 from pdegen.domains import Box, CellGrid
-from pdegen.equations.base import Problem, Times, equation, squeeze_single_time, with_value
+from pdegen.equations.base import Problem, Times, equation, squeeze_single_time
+from pdegen.equations.latex import with_value
 from pdegen.equations.shock_tube.solver import Gas, ShockTube, State
 from pdegen.sampling.coefficients import Finite, PositiveRange, Range, placed, uniforms
 from pdegen.schema import Count, Strict

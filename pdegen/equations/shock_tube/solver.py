@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from pdegen.domains import CellGrid
-from pdegen.numerics.device import SolveError
+from pdegen.numerics.errors import SolveError
 
 Numbers = Float[np.ndarray, " batch"]
 

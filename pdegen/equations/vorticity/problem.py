@@ -31,10 +31,11 @@ from pdegen.equations.base import (
     equation,
     squeeze_single_time,
     with_rounding,
-    with_value,
 )
+from pdegen.equations.latex import with_value
 from pdegen.equations.vorticity.solver import Flow
-from pdegen.numerics.device import Array, SolveError, empty, first_true
+from pdegen.numerics.device import Array, empty, first_true
+from pdegen.numerics.errors import SolveError
 from pdegen.numerics.semilinear import Semilinear
 from pdegen.numerics.spectral import Torus, interpolated
 from pdegen.numerics.transforms import provenance

@@ -20,7 +20,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from pdegen.numerics.device import MissingSolverError, SolveError, WorkerError
+from pdegen.numerics.errors import MissingSolverError, SolveError, WorkerError
 
 VARIABLE = "PDEGEN_DOLFINX_PYTHON"
 SYSTEM_PYTHON = "/usr/bin/python3"
