@@ -135,7 +135,7 @@ def test_long_parts_are_found():
         d=two,
     )
     structure = Structure("p", source)
-    assert structure.long_modules == {"p/a.py": 718}
+    assert structure.long_modules == {"p/a.py": 720}
     assert structure.long_functions == {"p/b.py:f": 61}
 
 
