@@ -13,7 +13,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import pydantic
@@ -322,15 +322,10 @@ def _plan(metadata: ExportMetadata, contents: Contents) -> Plan:
         splits={name: (ends[0], ends[1]) for name, ends in needed.splits.items()},
         attributes={
             **{key: value for key, value in attributes.items() if key not in _NOT_IMPORTED},
-            "exported": _origin(attributes),
+            "exported": {key: attributes[key] for key in ("fingerprint", "content", "provenance")},
         },
         skipped={i: reason for i in needed.skipped},
     )
-
-
-def _origin(attributes: Mapping[str, Any]) -> Json:
-    """Fingerprint, content digest and provenance of the exported store."""
-    return {key: attributes[key] for key in ("fingerprint", "content", "provenance")}
 
 
 def _views(contents: Contents, name: str, array: ExportedArray) -> tuple[View, ...]:

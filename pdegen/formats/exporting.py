@@ -114,7 +114,8 @@ class DatasetSink(Sink):
         if values.ndim == 0:
             self.target[...] = values
         elif self.reverse:
-            self.target[..., start : start + len(values)] = _columns(values).T
+            columns = values.reshape(_at_least_two(values.shape))
+            self.target[..., start : start + len(values)] = columns.T
         else:
             self.target[start : start + len(values)] = values
 
@@ -167,10 +168,6 @@ def _header(text: str, version: int) -> bytes:
 
 def _at_least_two(shape: tuple[int, ...]) -> tuple[int, ...]:
     return (*shape, *[1] * (2 - len(shape)))
-
-
-def _columns(values: np.ndarray) -> np.ndarray:
-    return values.reshape(_at_least_two(values.shape))
 
 
 @contextmanager
@@ -326,7 +323,10 @@ def _check_free(path: Path, format: str, overwrite: bool) -> None:
         raise FormatError(f"{path} exists: use --overwrite to replace it")
     marks = _MARKS.get(format)
     if marks is None:
-        exported = path.is_file() and _is_export(path)
+        try:
+            exported = path.is_file() and not verify_export(path)  # exported and not modified
+        except FormatError:
+            exported = False
     else:
         exported = all((path / mark).exists() for mark in (*marks, MANIFEST))
     if not exported or path.is_symlink():
@@ -335,14 +335,6 @@ def _check_free(path: Path, format: str, overwrite: bool) -> None:
         raise FormatError(f"{path} is not an exported {kind}{changed}: it is not replaced")
     if marks is not None:
         check_replaceable(path)
-
-
-def _is_export(file: Path) -> bool:
-    """Whether a file was exported by pdegen and has not been modified."""
-    try:
-        return not verify_export(file)
-    except FormatError:
-        return False
 
 
 def verify_export(path: Path) -> list[Fault]:
