@@ -135,7 +135,12 @@ class LaneMarch:
         if self.watched is not None:
             listed.append((LINEAR_RATE, self.watched.linear.astype(complex), axes + 1))
             listed.append((QUADRATIC_RATE, self.watched.quadratic, axes + 1))
-        return [(place, _float64(values, axes), axes) for place, values, axes in listed]
+        coefficients: list[tuple[int, np.ndarray, int]] = []
+        for place, values, axes in listed:
+            shared = values[0] if values.ndim > axes and len(values) == 1 else values
+            dtype = complex if np.iscomplexobj(shared) else float  # as compiled code reads them
+            coefficients.append((place, shared.astype(dtype, copy=False), axes))
+        return coefficients
 
     @cached_property
     def _by_sample(self) -> bool:
@@ -242,12 +247,6 @@ def _program(products: Sequence[Sequence[Monomial]], fields: int) -> tuple[np.nd
             program.append((fields + p, a, others[-1] if others else -1, added))
             factors.append(factor)
     return np.array(program, np.int64).reshape(-1, 4), np.array(factors)
-
-
-def _float64(values: np.ndarray, axes: int) -> np.ndarray:
-    """Coefficients as compiled code reads them: float64 or complex128."""
-    shared = values[0] if values.ndim > axes and len(values) == 1 else values
-    return shared.astype(complex if np.iscomplexobj(shared) else float, copy=False)
 
 
 def _empty(count: int) -> np.ndarray:

@@ -11,7 +11,7 @@ from operator import add, mul
 import numpy as np
 import scipy
 from array_api_compat import array_namespace
-from jaxtyping import Bool, Complex, Float
+from jaxtyping import Complex, Float
 
 from pdegen.domains import PeriodicGrid
 from pdegen.numerics.device import Array, constant, empty
@@ -567,11 +567,6 @@ def antiderivative_symbol(grid: PeriodicGrid) -> Complex[np.ndarray, " k"]:
     inside = symbol != 0
     symbol[inside] = 1 / symbol[inside]
     return symbol
-
-
-def dealiased(grid: PeriodicGrid) -> Bool[np.ndarray, " k"]:
-    """A mask of the modes k < n/3, which have no aliasing in quadratic products (2/3 rule)."""
-    return 3 * np.arange(grid.n // 2 + 1) < grid.n
 
 
 def interpolated(
