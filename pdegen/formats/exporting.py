@@ -121,8 +121,7 @@ class DatasetSink(Sink):
 
 
 def _mark(file: h5py.File) -> None:
-    """Add the attribute by which an import recognises exported files even if the metadata are
-    damaged."""
+    """Add the attribute by which an import recognises an export with damaged metadata."""
     file.attrs[KEY] = np.bytes_(MARK)
 
 
@@ -186,8 +185,7 @@ def pt_file(path: Path, arrays: Mapping[str, ArraySpec]) -> Iterator[dict[str, S
 def _saved(
     path: Path, arrays: Mapping[str, ArraySpec], save: Callable[[dict[str, np.ndarray]], None]
 ) -> Iterator[dict[str, Sink]]:
-    """Yield sinks that write the arrays to memory-mapped files in a temporary folder with the
-    suffix .arrays. At the end of the context, pass the arrays to `save` and remove the folder."""
+    """Yield sinks that write to memory-mapped files, which `save` receives at the end as arrays."""
     folder = path.with_suffix(".arrays")
     mapped: dict[str, np.ndarray] = {}
     try:

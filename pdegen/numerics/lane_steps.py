@@ -168,8 +168,7 @@ class LaneMarch:
         return []
 
     def _whole(self, values: np.ndarray, axes: int) -> np.ndarray:
-        """Coefficients of all components and modes, with an axis of samples in front if they have
-        one."""
+        """Coefficients of all components and modes, with the axis of samples if they have one."""
         shape = (self._components, *self.nonlinear.torus.shape)
         before = values.shape[: values.ndim - len(shape)]
         return np.broadcast_to(values, (*before, *shape)[-max(axes, values.ndim) :])

@@ -197,10 +197,7 @@ class Torus:
 
     @cached_property
     def weights(self) -> Float[np.ndarray, " *modes"]:
-        """How often each stored Fourier coefficient counts in sums over all modes: once or twice.
-
-        It is 2 if the mode -k is not stored. So Σ w |v|² is the mean of u² with coefficients v.
-        """
+        """Weights w with Σ w |v|² = mean of u²: 2 where the mode -k is not stored, 1 elsewhere."""
         weights = np.full(self.shape, 2.0)
         weights[..., 0] = 1
         return weights
