@@ -25,8 +25,6 @@ from pdegen.formats.npy import MAGIC, npy
 from pdegen.store.format import LEADING, Json, Physics, splits_fault
 from pdegen.store.layout import Coordinate, Variable
 
-# Options of an import, which describe the arrays of a file.
-
 
 @dataclass(frozen=True)
 class ImportOptions:

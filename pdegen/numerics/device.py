@@ -16,8 +16,6 @@ from array_api_compat import array_namespace, device
 from jaxtyping import Complex, Float
 from threadpoolctl import LibController, ThreadpoolController
 
-# Errors of solvers.
-
 
 class SolveError(ArithmeticError):
     """The sample `row` of a batch could not be solved; `reason` states the fault and a remedy."""

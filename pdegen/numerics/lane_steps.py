@@ -37,7 +37,7 @@ from pdegen.numerics.lanes import (
 )
 from pdegen.numerics.spectral import Monomial, Part, Pseudospectral, Rates, Step
 
-# Exponential Runge-Kutta steps of eight samples at once (`lane_steps.py`), from NumPy arrays.
+# Exponential Runge-Kutta steps of eight samples at once, from NumPy arrays.
 
 
 _CHECK_INTERVAL = 64  # steps between tests for a blow-up, an even number

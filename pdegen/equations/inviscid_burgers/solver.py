@@ -15,7 +15,7 @@ from pdegen.numerics.compilation import compiled
 from pdegen.numerics.device import SolveError
 from pdegen.sampling.gaussian import antiderivative, averages
 
-# Compiled loops of the minimum principle. `solver.py` describes the mathematics.
+# Compiled loops of the minimum principle.
 
 
 _jit, _inner = compiled(), compiled(inner=True)
