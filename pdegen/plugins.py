@@ -15,7 +15,7 @@ import hashlib
 import os
 import sys
 import sysconfig
-from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Collection, MutableMapping
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from functools import cached_property
@@ -299,10 +299,12 @@ def _beside(file: PluginFile, module: ModuleType, before: Collection[str]) -> st
     held = [value for value in vars(module).values() if isinstance(value, ModuleType)]
     paths = [getattr(value, "__file__", None) for value in held]
     paths += [_origin(name) for name in names if name != file.module]
+    standard = os.path.realpath(sysconfig.get_path("stdlib")) + os.sep
     for path in filter(None, paths):
         real = os.path.realpath(path)
         below = real.startswith(folders) or os.path.abspath(path).startswith(folders)
-        if below and not real.startswith(_OURS) and not _is_installed(real):
+        installed = real.startswith(standard) or _PACKAGES.intersection(real.split(os.sep))
+        if below and not real.startswith(_OURS) and not installed:
             return real
     return None
 
@@ -318,20 +320,10 @@ def _origin(name: str) -> str | None:
     return None if spec is None or not spec.has_location else spec.origin
 
 
-def _is_installed(path: str) -> bool:
-    """Whether a file belongs to Python or to an installed package."""
-    standard = os.path.realpath(sysconfig.get_path("stdlib")) + os.sep
-    return path.startswith(standard) or bool(_PACKAGES.intersection(path.split(os.sep)))
-
-
 def _entries(file: PluginFile) -> dict[str, dict[str, Any]]:
     """The entries of the registries whose classes belong to a file."""
     return {
         kind: own
         for kind, entries in _registries().items()
-        if (own := dict(_own(entries, file.module)))
+        if (own := {n: e for n, e in entries.items() if _class(e).__module__ == file.module})
     }
-
-
-def _own(entries: Mapping[str, Any], module: str) -> Iterator[tuple[str, Any]]:
-    yield from ((n, entry) for n, entry in entries.items() if _class(entry).__module__ == module)

@@ -201,13 +201,7 @@ class Recipe(Strict):
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of everything that determines the numbers and the layout, as 64 hexadecimal
-        digits.
-
-        The code of an equation is represented by its number `algorithm`. For an equation from a
-        file (--plugin), the SHA-256 of the file is also included. Any change of the file
-        therefore gives another fingerprint.
-        """
+        """SHA-256 of all that determines the numbers and the layout; see `fingerprint_of`."""
         return fingerprint_of(self.model_dump(mode="json"), self.problem)
 
     def with_overrides(self, overrides: Mapping[str, Any]) -> Recipe:
@@ -235,8 +229,12 @@ class Recipe(Strict):
 def fingerprint_of(
     content: Mapping[str, Any], problem: Problem, algorithm: int | None = None
 ) -> str:
-    """The fingerprint of a recipe as recorded in a store, in JSON. Recipes of older versions may
-    have fewer keys. `algorithm` is the number of the code of the equation; None for this one."""
+    """The fingerprint of a recipe as recorded in a store, in JSON, as 64 hexadecimal digits.
+
+    Recipes of older versions may have fewer keys. `algorithm` is the number of the code of the
+    equation; None for this one. For an equation from a file (--plugin), the SHA-256 of the file is
+    also included. Any change of the file therefore gives another fingerprint.
+    """
     left_out = {"name", "summary", "remark"}
     if content.get("codec") == "lz4":  # recipes of older versions have no codec
         left_out.add("codec")

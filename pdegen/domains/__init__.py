@@ -179,9 +179,6 @@ class NodalGrid(Grid):
 GRIDS: dict[str, type[Grid]] = {g.kind: g for g in (PeriodicGrid, CellGrid, NodalGrid)}
 
 
-# The interface of all domains.
-
-
 NAMES = ("x", "y", "z")  # names of the coordinates of space
 
 
@@ -246,9 +243,6 @@ class Domain(ABC):
     @abstractmethod
     def attributes(self) -> dict[str, Any]:
         """Attributes that describe the domain in a store, without the coordinates."""
-
-
-# Products of one-dimensional grids.
 
 
 @dataclass(frozen=True)
@@ -547,9 +541,6 @@ class Cloud(_Positioned):
     @property
     def boundary(self) -> Bool[np.ndarray, " *shape"]:
         return np.zeros(self.size, bool) if self.edge is None else self.edge
-
-
-# Domains constructed from the attributes of stores.
 
 
 def from_attributes(

@@ -630,8 +630,7 @@ class Problem(WithLaws):
 
     @property
     def transforms(self) -> dict[str, str]:
-        """The name of the Fourier transforms of the solver's time steps on the CPU, as `transforms`
-        (`pdegen.numerics.transforms`); empty if it has none, or if they are those of SciPy."""
+        """`provenance` (`pdegen.numerics.transforms`) of the time steps; empty if there is none."""
         return {}
 
     @abstractmethod

@@ -13,7 +13,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import pydantic
@@ -198,19 +198,17 @@ def card_digest(card: bytes) -> str:
 def _tables(
     folder: Path, metadata: ExportMetadata, scratch: Path
 ) -> tuple[dict[str, Array], dict[str, tuple[Array, ...]]]:
-    """The arrays of the Parquet files in a folder: the first part of each array, and its further
-    parts. The table of coordinates has one row, whose axis is dropped. The samples are numbered
-    anew."""
+    """The arrays of the Parquet files in a folder: the first part of each, and the others."""
     parts: dict[str, list[Array]] = {}
     for name in metadata.tables:
         for array in sandbox.open_file(folder / name, "parquet", scratch).arrays.values():
             parts.setdefault(array.name, []).append(array)
     _check_names(folder.name, {*parts}, metadata.arrays)
-    numbers = scratch / "sample.npy"
+    numbers = scratch / "sample.npy"  # the samples are numbered anew
     np.save(numbers, np.arange(sum(array.shape[0] for array in parts.pop("sample"))))
     arrays = {"sample": npy(numbers).array("sample")}
     for name, (first, *_) in parts.items():
-        shared = "sample" not in metadata.arrays[name].dims
+        shared = "sample" not in metadata.arrays[name].dims  # the axis of its single row goes
         arrays[name] = replace(first, shape=first.shape[1:]) if shared else first
     return arrays, {name: tuple(of_name[1:]) for name, of_name in parts.items()}
 
@@ -322,15 +320,10 @@ def _plan(metadata: ExportMetadata, contents: Contents) -> Plan:
         splits={name: (ends[0], ends[1]) for name, ends in needed.splits.items()},
         attributes={
             **{key: value for key, value in attributes.items() if key not in _NOT_IMPORTED},
-            "exported": _origin(attributes),
+            "exported": {key: attributes[key] for key in ("fingerprint", "content", "provenance")},
         },
         skipped={i: reason for i in needed.skipped},
     )
-
-
-def _origin(attributes: Mapping[str, Any]) -> Json:
-    """Fingerprint, content digest and provenance of the exported store."""
-    return {key: attributes[key] for key in ("fingerprint", "content", "provenance")}
 
 
 def _views(contents: Contents, name: str, array: ExportedArray) -> tuple[View, ...]:
@@ -355,8 +348,7 @@ def _coordinate(contents: Contents, name: str, array: ExportedArray) -> Coordina
 
 
 def _check(stored: Array, array: ExportedArray, further: int = 0) -> None:
-    """Raise FormatError if an array does not have the shape and dtype that the metadata describe.
-    `further` samples are in other files."""
+    """Check an array against the metadata, which count `further` samples of other files too."""
     shape, found = tuple(array.shape), stored.shape
     if further:
         found = (found[0] + further, *found[1:])

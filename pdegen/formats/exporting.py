@@ -114,14 +114,14 @@ class DatasetSink(Sink):
         if values.ndim == 0:
             self.target[...] = values
         elif self.reverse:
-            self.target[..., start : start + len(values)] = _columns(values).T
+            columns = values.reshape(_at_least_two(values.shape))
+            self.target[..., start : start + len(values)] = columns.T
         else:
             self.target[start : start + len(values)] = values
 
 
 def _mark(file: h5py.File) -> None:
-    """Add the attribute by which an import recognises exported files even if the metadata are
-    damaged."""
+    """Add the attribute by which an import recognises an export with damaged metadata."""
     file.attrs[KEY] = np.bytes_(MARK)
 
 
@@ -169,10 +169,6 @@ def _at_least_two(shape: tuple[int, ...]) -> tuple[int, ...]:
     return (*shape, *[1] * (2 - len(shape)))
 
 
-def _columns(values: np.ndarray) -> np.ndarray:
-    return values.reshape(_at_least_two(values.shape))
-
-
 @contextmanager
 def pt_file(path: Path, arrays: Mapping[str, ArraySpec]) -> Iterator[dict[str, Sink]]:
     """Write a PyTorch file with a dictionary of tensors."""
@@ -189,8 +185,7 @@ def pt_file(path: Path, arrays: Mapping[str, ArraySpec]) -> Iterator[dict[str, S
 def _saved(
     path: Path, arrays: Mapping[str, ArraySpec], save: Callable[[dict[str, np.ndarray]], None]
 ) -> Iterator[dict[str, Sink]]:
-    """Yield sinks that write the arrays to memory-mapped files in a temporary folder with the
-    suffix .arrays. At the end of the context, pass the arrays to `save` and remove the folder."""
+    """Yield sinks that write to memory-mapped files, which `save` receives at the end as arrays."""
     folder = path.with_suffix(".arrays")
     mapped: dict[str, np.ndarray] = {}
     try:
@@ -326,7 +321,10 @@ def _check_free(path: Path, format: str, overwrite: bool) -> None:
         raise FormatError(f"{path} exists: use --overwrite to replace it")
     marks = _MARKS.get(format)
     if marks is None:
-        exported = path.is_file() and _is_export(path)
+        try:
+            exported = path.is_file() and not verify_export(path)  # exported and not modified
+        except FormatError:
+            exported = False
     else:
         exported = all((path / mark).exists() for mark in (*marks, MANIFEST))
     if not exported or path.is_symlink():
@@ -335,14 +333,6 @@ def _check_free(path: Path, format: str, overwrite: bool) -> None:
         raise FormatError(f"{path} is not an exported {kind}{changed}: it is not replaced")
     if marks is not None:
         check_replaceable(path)
-
-
-def _is_export(file: Path) -> bool:
-    """Whether a file was exported by pdegen and has not been modified."""
-    try:
-        return not verify_export(file)
-    except FormatError:
-        return False
 
 
 def verify_export(path: Path) -> list[Fault]:

@@ -128,7 +128,6 @@ def _unreadable(dataset: h5py.Dataset) -> str | None:
 
 
 def _array(path: Path, name: str, dataset: h5py.Dataset, matlab: bool) -> Array:
-    """The array of a dataset."""
     reverse = _is_reversed(dataset, matlab)
     logical = dataset.attrs.get("MATLAB_class") == b"logical"
     array = Array(
@@ -204,7 +203,6 @@ def _unpacked(request: Request, array: Array, dataset: h5py.Dataset, matlab: boo
 
 
 def _blocks(dataset: h5py.Dataset) -> Iterator[Index]:
-    """Yield the blocks of a dataset."""
     if not dataset.shape:
         yield (slice(None),)
         return

@@ -80,12 +80,11 @@ def yaml(header: Mapping[str, Any]) -> list[str]:
     ['---', 'name: "a: b\\\\u007f"', '---']
     """
     texts = {key: json.dumps(value, ensure_ascii=False) for key, value in header.items()}
-    lines = [f"{key}: {_UNPRINTED.sub(_escape, text)}" for key, text in texts.items()]
-    return ["---", *lines, "---"]
-
-
-def _escape(match: re.Match[str]) -> str:
-    return f"\\u{ord(match[0]):04x}"
+    escaped = {
+        key: _UNPRINTED.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+        for key, text in texts.items()
+    }
+    return ["---", *(f"{key}: {text}" for key, text in escaped.items()), "---"]
 
 
 def _header(metadata: StoreMetadata, shared: bool, counts: Mapping[str, int]) -> Json:
@@ -211,7 +210,11 @@ def huggingface_folder(
     variables = [store.arrays[name] for name in store.variables]
     columns = [Column("sample", (), np.dtype("int64"))]
     columns += [Column(v.name, tuple(v.shape[1:]), np.dtype(v.dtype)) for v in variables]
-    samples = _samples(store)
+    samples = {
+        name: numbers
+        for name, (start, stop) in sorted(store.metadata.splits.items(), key=lambda split: split[1])
+        if len(numbers := np.setdiff1d(np.arange(start, stop), store.skipped))
+    }
     row = sum(column.bytes for column in columns)
     size, group = max(1, FILE_BYTES // row), max(1, _GROUP_BYTES // row)
     total, done, start = sum(map(len, samples.values())), 0, time.monotonic()
@@ -240,16 +243,6 @@ def huggingface_folder(
     (folder / CARD).write_text(card(store.description, bool(shared), counts, recipe_text), "utf-8")
     metadata = _metadata(store, folder, [*files, CARD], samples, digests)
     (folder / FILE).write_bytes(encoded(metadata).tobytes())
-
-
-def _samples(store: Store) -> dict[str, np.ndarray]:
-    """The numbers of the exported samples of each split, in rising order."""
-    splits = sorted(store.metadata.splits.items(), key=lambda split: split[1])
-    return {
-        name: numbers
-        for name, (start, stop) in splits
-        if len(numbers := np.setdiff1d(np.arange(start, stop), store.skipped))
-    }
 
 
 def _metadata(

@@ -36,8 +36,6 @@ from pdegen.store.format import Json, Physics
 from pdegen.store.layout import Layout, positions, times
 from pdegen.store.reading import Store
 
-# The import plan of files that are not recognised, made from the options of the user.
-
 
 def described_plan(files: Sequence[Contents], options: ImportOptions) -> Plan:
     """The import plan of files whose arrays, grid and splits are described by the user.

@@ -47,7 +47,11 @@ def read(request: Request) -> Contents:
                 array = replace(array, location=Location(path, entry.start + offset, order, stored))
             arrays[name] = array
         for name in request.wanted(arrays.values()):
-            arrays[name] = _unpacked(request, archive, arrays[name])
+            target = request.target()
+            with archive.open(f"{name}{ENDING}") as content, target.open("wb") as out:
+                _, order, stored = _header(content)
+                shutil.copyfileobj(content, out)
+            arrays[name] = replace(arrays[name], location=Location(target, 0, order, stored))
     return Contents(path, "NumPy archive", arrays, unreadable)
 
 
@@ -59,12 +63,3 @@ def _header(content: Any) -> tuple[tuple[int, ...], Literal["C", "F"], np.dtype]
         raise ValueError(f"the version {version} of .npy")
     shape, fortran, stored = readers[version](content, max_header_size=_HEADER_BYTES)
     return shape, "F" if fortran else "C", stored
-
-
-def _unpacked(request: Request, archive: zipfile.ZipFile, array: Array) -> Array:
-    """Unpack an array to a separate file. Returns the array with the new location."""
-    target = request.target()
-    with archive.open(f"{array.name}{ENDING}") as content, target.open("wb") as out:
-        _, order, stored = _header(content)
-        shutil.copyfileobj(content, out)
-    return replace(array, location=Location(target, 0, order, stored))

@@ -19,7 +19,6 @@ import pyarrow.parquet
 
 from pdegen.formats.arrays import Array, Contents, FormatError, Location
 from pdegen.formats.sandbox import Request
-from pdegen.store.format import Json
 
 _compute: Any = importlib.import_module("pyarrow.compute")  # its functions have no types
 
@@ -31,31 +30,21 @@ def read(request: Request) -> Contents:
     with pyarrow.parquet.ParquetFile(path, page_checksum_verification=True) as file:
         schema = file.schema_arrow
         features = json.loads(schema.metadata[b"huggingface"])["info"]["features"]
-        arrays = {
-            field.name: Array(
+        arrays: dict[str, Array] = {}
+        for field in schema:
+            feature, column = features[field.name], field.type
+            shape = feature.get("shape", [feature["length"]] if "length" in feature else [])
+            while hasattr(column, "value_type"):  # the axes of an array are nested lists
+                column = column.value_type
+            arrays[field.name] = Array(
                 path,
                 field.name,
-                (file.metadata.num_rows, *_shape(features[field.name])),
-                _dtype(field.type),
+                (file.metadata.num_rows, *(int(n) for n in shape)),
+                np.dtype(column.to_pandas_dtype()),
             )
-            for field in schema
-        }
         for name in request.wanted(arrays.values()):
             arrays[name] = _unpacked(request, file, arrays[name])
     return Contents(path, "Parquet", arrays)
-
-
-def _shape(feature: Json) -> tuple[int, ...]:
-    """Shape of an array in a row, from the description of its column for `datasets`."""
-    shape = feature.get("shape", [feature["length"]] if "length" in feature else [])
-    return tuple(int(n) for n in shape)
-
-
-def _dtype(column: pyarrow.DataType) -> np.dtype:
-    """Type of the numbers of a column."""
-    while hasattr(column, "value_type"):
-        column = column.value_type
-    return np.dtype(column.to_pandas_dtype())
 
 
 def _unpacked(request: Request, file: pyarrow.parquet.ParquetFile, array: Array) -> Array:

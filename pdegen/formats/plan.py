@@ -25,8 +25,6 @@ from pdegen.formats.npy import MAGIC, npy
 from pdegen.store.format import LEADING, Json, Physics, splits_fault
 from pdegen.store.layout import Coordinate, Variable
 
-# Options of an import, which describe the arrays of a file.
-
 
 @dataclass(frozen=True)
 class ImportOptions:
@@ -201,11 +199,17 @@ def replacing(path: Path) -> Iterator[Path]:
     folder = path.with_name(f".{path.name}.partial")
     lock = _locked(folder, path)
     try:
-        _restored(folder, path)
+        # a process that moved the older folder away may have been killed
+        if os.path.lexists(folder / _OLD) and not os.path.lexists(path):
+            os.rename(folder / _OLD, path)
         _emptied(folder)
         yield folder / _NEW
         _synced(folder / _NEW)
-        _swapped(folder, path)
+        if not path.is_dir():
+            os.replace(folder / _NEW, path)
+        elif not exchanged(folder / _NEW, path):
+            os.rename(path, folder / _OLD)
+            os.rename(folder / _NEW, path)
         flush_folder(path.parent)
     finally:
         try:
@@ -240,13 +244,6 @@ def _locked(folder: Path, path: Path) -> int:
         os.close(descriptor)
 
 
-def _restored(folder: Path, path: Path) -> None:
-    """Move the older file or folder back to `path`, if a process moved it away and was then
-    killed."""
-    if os.path.lexists(folder / _OLD) and not os.path.lexists(path):
-        os.rename(folder / _OLD, path)
-
-
 def _emptied(folder: Path) -> None:
     for name in (_NEW, _OLD, _SCRATCH):
         path = folder / name
@@ -254,15 +251,6 @@ def _emptied(folder: Path) -> None:
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
-
-
-def _swapped(folder: Path, path: Path) -> None:
-    """Rename the new file or folder to `path`. An older folder is moved to the hidden folder."""
-    if not path.is_dir():
-        os.replace(folder / _NEW, path)
-    elif not exchanged(folder / _NEW, path):
-        os.rename(path, folder / _OLD)
-        os.rename(folder / _NEW, path)
 
 
 def _synced(path: Path) -> None:
@@ -326,8 +314,9 @@ class View:
         """The axes of the values that are read, before `number` is applied."""
         one_frame = self.frames is not None and self.frames[1] - self.frames[0] == 1
         dropped = {"", "sample", "part", *(("time",) if one_frame else ())}
-        axes = (*self.axes, *dict(self.along))
-        return tuple(sorted((axis for axis in axes if axis not in dropped), key=_position))
+        axes = [axis for axis in (*self.axes, *dict(self.along)) if axis not in dropped]
+        order = (*LEADING, "", *SPACE)
+        return tuple(sorted(axes, key=lambda axis: order.index(axis if axis in order else "")))
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -373,12 +362,6 @@ class View:
         sizes = self.sizes | {"sample": len(values)}
         values = np.broadcast_to(values, [sizes[dim] for dim in dims])
         return self.number(values) if self.number else values
-
-
-def _position(axis: str) -> int:
-    """Sort key for the axes of a variable."""
-    order = (*LEADING, "", *SPACE)
-    return order.index(axis if axis in order else "")
 
 
 @dataclass(frozen=True)

@@ -228,18 +228,9 @@ def flow_spread(u: Float[np.ndarray, "samples i j"]) -> Float[np.ndarray, " samp
     return 6 * np.ptp(u @ (weights / weights.sum()), axis=1)
 
 
-def _cloud(contents: Contents, sizes: Mapping[str, int]) -> Facts:
-    return {"domain": Cloud((sizes["point"],), 2)}
-
-
 def _mesh(contents: Contents, sizes: Mapping[str, int]) -> Facts | None:
     size = sizes["i"], sizes["j"]
     return {"domain": Curvilinear(size, 2)} if min(size) > 1 else None
-
-
-def _odd_mesh(contents: Contents, sizes: Mapping[str, int]) -> Facts | None:
-    """The facts about a mesh of a pipe."""
-    return _mesh(contents, sizes) if sizes["j"] % 2 else None
 
 
 def _positions(name: str) -> tuple[FileEntry, ...]:
@@ -280,7 +271,7 @@ _ELASTICITY = Published(
     splits=lambda counts: {
         "train": 1000, "validation": max(0, min(200, sum(counts) - 1200)), "test": 200,
     },
-    facts=_cloud,
+    facts=lambda contents, sizes: {"domain": Cloud((sizes["point"],), 2)},
     physics=Physics(drawing={"u": Drawing("σ")}),
 )  # fmt: skip
 
@@ -309,7 +300,7 @@ _PIPE = Published(
         "train": (0, 1000), "test": (1000, 1200),
         **({"validation": (1200, min(1400, n))} if (n := sum(counts)) > 1200 else {}),
     },
-    facts=_odd_mesh,
+    facts=lambda contents, sizes: _mesh(contents, sizes) if sizes["j"] % 2 else None,
     parameters={"viscosity": 0.005},
     physics=Physics(drawing={"u": Drawing("u"), "v": Drawing("v", "diverging"), "p": Drawing("p")}),
 )  # fmt: skip
@@ -495,12 +486,6 @@ def _named(contents: Contents, pattern: str) -> str | None:
 # the Fourier neural operator's paper, MATLAB
 
 
-def _joined_draws(counts: list[int]) -> dict[str, int]:
-    if len(counts) == 1:
-        return {"train": counts[0]}
-    return {"train": 1024, "validation": 100, "test": 100}
-
-
 def _vorticity(contents: Contents, sizes: Mapping[str, int]) -> Facts | None:
     """The times and the viscosity of a file."""
     frames = sizes["time"]
@@ -544,7 +529,11 @@ _FNO = (
             FileEntry("a", "coeff", ("sample", "x", "y"), "coefficient a, 12 or 3 on each cell"),
             FileEntry("u", "sol", ("sample", "x", "y"), "solution u at the cell centre"),
         ),
-        splits=_joined_draws,
+        splits=lambda counts: (
+            {"train": counts[0]}
+            if len(counts) == 1
+            else {"train": 1024, "validation": 100, "test": 100}
+        ),
         parameters={"source": 1.0},
         physics=_darcy_physics(3.0, 12.0),
     ),
@@ -736,11 +725,6 @@ _NEURALOP = (
 # input and output have different grids
 
 
-def _halves(counts: list[int]) -> dict[str, int]:
-    samples = sum(counts)
-    return {"train": samples // 2, "test": samples - samples // 2}
-
-
 def _two_pi(contents: Contents, sizes: Mapping[str, int]) -> Facts:
     return {"points": {axis: 2 * math.pi * PeriodicGrid(sizes[axis]).x for axis in ("x", "y")}}
 
@@ -756,7 +740,7 @@ _COST_ACCURACY = tuple(
             FileEntry("a", f"{stem}_inputs", (*axes, "sample"), input),
             FileEntry("u", f"{stem}_outputs", (*axes, "sample"), target),
         ),
-        splits=_halves,
+        splits=lambda counts: {"train": sum(counts) // 2, "test": -(-sum(counts) // 2)},
         facts=_two_pi if grid == "periodic" else no_facts,
     )
     for stem, axes, grid, equation, input, target in (

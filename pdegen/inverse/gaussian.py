@@ -275,9 +275,7 @@ class GaussianInversion:
         return estimate
 
     def _maximised(self, estimate: GaussianEstimate) -> GaussianEstimate:
-        """Maximise the posterior density for the σ of the given estimate, starting at that
-        estimate.
-        """
+        """Maximise the posterior density for the σ of an estimate, starting at that estimate."""
         for _ in range(self.steps):
             xi, at, sigma = estimate.coefficients, estimate.linearised, estimate.std
             used = 0  # solves of this step

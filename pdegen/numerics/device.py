@@ -16,9 +16,6 @@ from array_api_compat import array_namespace, device
 from jaxtyping import Complex, Float
 from threadpoolctl import LibController, ThreadpoolController
 
-# Errors of solvers.
-
-
 # Matrix products on one thread, so that their bits do not depend on the environment.
 
 

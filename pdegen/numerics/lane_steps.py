@@ -37,7 +37,7 @@ from pdegen.numerics.lanes import (
 )
 from pdegen.numerics.spectral import Monomial, Part, Pseudospectral, Rates, Step
 
-# Exponential Runge-Kutta steps of eight samples at once (`lane_steps.py`), from NumPy arrays.
+# Exponential Runge-Kutta steps of eight samples at once, from NumPy arrays.
 
 
 _CHECK_INTERVAL = 64  # steps between tests for a blow-up, an even number
@@ -135,7 +135,12 @@ class LaneMarch:
         if self.watched is not None:
             listed.append((LINEAR_RATE, self.watched.linear.astype(complex), axes + 1))
             listed.append((QUADRATIC_RATE, self.watched.quadratic, axes + 1))
-        return [(place, _float64(values, axes), axes) for place, values, axes in listed]
+        coefficients: list[tuple[int, np.ndarray, int]] = []
+        for place, values, axes in listed:
+            shared = values[0] if values.ndim > axes and len(values) == 1 else values
+            dtype = complex if np.iscomplexobj(shared) else float  # as compiled code reads them
+            coefficients.append((place, shared.astype(dtype, copy=False), axes))
+        return coefficients
 
     @cached_property
     def _by_sample(self) -> bool:
@@ -163,8 +168,7 @@ class LaneMarch:
         return []
 
     def _whole(self, values: np.ndarray, axes: int) -> np.ndarray:
-        """Coefficients of all components and modes, with an axis of samples in front if they have
-        one."""
+        """Coefficients of all components and modes, with the axis of samples if they have one."""
         shape = (self._components, *self.nonlinear.torus.shape)
         before = values.shape[: values.ndim - len(shape)]
         return np.broadcast_to(values, (*before, *shape)[-max(axes, values.ndim) :])
@@ -242,12 +246,6 @@ def _program(products: Sequence[Sequence[Monomial]], fields: int) -> tuple[np.nd
             program.append((fields + p, a, others[-1] if others else -1, added))
             factors.append(factor)
     return np.array(program, np.int64).reshape(-1, 4), np.array(factors)
-
-
-def _float64(values: np.ndarray, axes: int) -> np.ndarray:
-    """Coefficients as compiled code reads them: float64 or complex128."""
-    shared = values[0] if values.ndim > axes and len(values) == 1 else values
-    return shared.astype(complex if np.iscomplexobj(shared) else float, copy=False)
 
 
 def _empty(count: int) -> np.ndarray:

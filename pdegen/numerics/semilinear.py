@@ -121,7 +121,10 @@ class Semilinear:
                 torus is too coarse.
         """
         xp = array_namespace(v0)
-        moments = _checked(times)
+        moments = [float(t) for t in times]
+        ordered = moments and moments == sorted(moments)
+        if not ordered or not 0 <= moments[0] <= moments[-1] < math.inf:
+            raise ValueError(f"times must be >= 0 and must not decrease, got {list(times)}")
         reuse_memory()
         must = constant(np.array(needed or (True,) * len(moments)), v0)
         frames = _Frames(moments, must)
@@ -356,8 +359,12 @@ class Discrete:
         step, total = self._step(h).where(v), 0.0
         left = middle = 0.0 if watched is None else watched(v)
         for number in range(count):
-            if number % _CHECK_INTERVAL == 0 and _blown_up(v):
-                break
+            if number % _CHECK_INTERVAL == 0:
+                xp = array_namespace(v)
+                with np.errstate(over="ignore", invalid="ignore"):
+                    sums = xp.sum(xp.abs(v), axis=tuple(range(1, v.ndim)))
+                if not bool(xp.any(xp.isfinite(sums))):  # every sample has blown up
+                    break
             v = step(v, nonlinear)
             if watched is not None and number % 2 == 0:
                 middle = watched(v)
@@ -375,17 +382,3 @@ class Discrete:
             step = (Step.of_each if self.by_sample else Step.of)(self.linear, h)
             self._steps[h] = step
         return step
-
-
-def _checked(times: Sequence[float]) -> list[float]:
-    moments = [float(t) for t in times]
-    if not moments or moments != sorted(moments) or not 0 <= moments[0] <= moments[-1] < math.inf:
-        raise ValueError(f"times must be >= 0 and must not decrease, got {list(times)}")
-    return moments
-
-
-def _blown_up(v: Modes) -> bool:
-    """Whether every sample has blown up, that is, has a value that is not finite."""
-    xp = array_namespace(v)
-    with np.errstate(over="ignore", invalid="ignore"):
-        return not bool(xp.any(xp.isfinite(xp.sum(xp.abs(v), axis=tuple(range(1, v.ndim))))))

@@ -11,7 +11,7 @@ from operator import add, mul
 import numpy as np
 import scipy
 from array_api_compat import array_namespace
-from jaxtyping import Bool, Complex, Float, Num
+from jaxtyping import Complex, Float, Num
 
 from pdegen.domains import PeriodicGrid
 from pdegen.numerics.device import Array, constant, empty
@@ -197,10 +197,7 @@ class Torus:
 
     @cached_property
     def weights(self) -> Float[np.ndarray, " *modes"]:
-        """How often each stored Fourier coefficient counts in sums over all modes: once or twice.
-
-        It is 2 if the mode -k is not stored. So Σ w |v|² is the mean of u² with coefficients v.
-        """
+        """Weights w with Σ w |v|² = mean of u²: 2 where the mode -k is not stored, 1 elsewhere."""
         weights = np.full(self.shape, 2.0)
         weights[..., 0] = 1
         return weights
@@ -567,11 +564,6 @@ def antiderivative_symbol(grid: PeriodicGrid) -> Complex[np.ndarray, " k"]:
     inside = symbol != 0
     symbol[inside] = 1 / symbol[inside]
     return symbol
-
-
-def dealiased(grid: PeriodicGrid) -> Bool[np.ndarray, " k"]:
-    """A mask of the modes k < n/3, which have no aliasing in quadratic products (2/3 rule)."""
-    return 3 * np.arange(grid.n // 2 + 1) < grid.n
 
 
 def interpolated(

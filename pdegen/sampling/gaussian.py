@@ -510,9 +510,7 @@ class TorusGaussianField:
     def __call__(
         self, torus: Torus, seed: int, samples: Sequence[int], device: str | None = None
     ) -> Float[Array, "batch nx ny"]:
-        """Samples with the given numbers, evaluated at the points of a torus; indexed [sample, x,
-        y].
-        """
+        """Samples with the given numbers at the points of a torus; indexed [sample, x, y]."""
         return torus.to_points(self.coefficients(torus, seed, samples, device))
 
 

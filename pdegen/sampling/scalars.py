@@ -142,7 +142,9 @@ class NumberOrLaw:
     def __get_pydantic_core_schema__(
         cls, source: Any, handler: GetCoreSchemaHandler
     ) -> core_schema.CoreSchema:
-        number = next(a for a in get_args(source) if not _is_law(a))
+        number = next(
+            a for a in get_args(source) if not (isinstance(a, type) and issubclass(a, ScalarLaw))
+        )
         validate = SchemaValidator(handler.generate_schema(number)).validate_python
         return core_schema.no_info_plain_validator_function(
             lambda value: number_or_law(value, lambda v: validate(v, strict=True))
@@ -163,22 +165,17 @@ def number_or_law(value: object, number: Callable[[object], float]) -> float | S
         try:
             number(getattr(law, end))
         except ValidationError as error:
-            raise ValidationError.from_exception_data("law", [*_below(end, error)]) from None
+            faults = [
+                InitErrorDetails(
+                    type=fault["type"], loc=(end, *fault["loc"]), input=fault["input"],
+                    ctx=fault.get("ctx", {}),
+                )
+                for fault in error.errors(include_url=False)
+            ]  # fmt: skip
+            raise ValidationError.from_exception_data("law", faults) from None
         except ValueError as error:
             raise ValueError(f"{end} {error}") from None
     return law
-
-
-def _below(end: str, error: ValidationError) -> Iterator[InitErrorDetails]:
-    for fault in error.errors(include_url=False):
-        yield InitErrorDetails(
-            type=fault["type"], loc=(end, *fault["loc"]), input=fault["input"],
-            ctx=fault.get("ctx", {}),
-        )  # fmt: skip
-
-
-def _is_law(annotation: Any) -> bool:
-    return isinstance(annotation, type) and issubclass(annotation, ScalarLaw)
 
 
 _LAW: TypeAdapter[ScalarLaw] = TypeAdapter(
@@ -243,17 +240,16 @@ def variable_names(keys: Sequence[str]) -> dict[str, str]:
     >>> variable_names(["viscosity", "force.amplitude", "linear.advection.0"])
     {'viscosity': 'viscosity', 'force.amplitude': 'amplitude', 'linear.advection.0': 'advection_0'}
     """
-    short = {key: _short(key.split(".")) for key in keys}
+    short: dict[str, str] = {}
+    for key in keys:
+        parts = key.split(".")
+        first = next((k for k, part in enumerate(parts) if part.isdigit()), len(parts))
+        short[key] = "_".join(parts[first - 1 :])
     names = list(short.values())
     return {
         key: name if names.count(name) == 1 else key.replace(".", "_")
         for key, name in short.items()
     }
-
-
-def _short(parts: list[str]) -> str:
-    first = next((k for k, part in enumerate(parts) if part.isdigit()), len(parts))
-    return "_".join(parts[first - 1 :])
 
 
 def corners(laws: Mapping[str, ScalarLaw]) -> Iterator[dict[str, float]]:

@@ -29,9 +29,6 @@ from pdegen.schema import Count, Strict
 from pdegen.store.format import Drawing, Physics, SurfaceCurve
 from pdegen.store.layout import Variable, function, geometry, parameters, scalar
 
-# Checks of stored flows around airfoils.
-
-
 _ROUNDING = 16 * EPSILON  # relative rounding of a quantity computed from a few float32 numbers
 _NAMES = tuple(f"d{k}" for k in range(2, 9))
 

@@ -47,9 +47,6 @@ from pdegen.schema import Count, InverseLength, Positive, SchemaError, Size, Str
 from pdegen.store.format import Drawing, Physics
 from pdegen.store.layout import Coordinate, Variable, function, scalar, times
 
-# Checks of a store of Burgers' equation.
-
-
 _UNRESOLVED = 8.0  # deviations: unresolved modes of a exceed them with probability e⁻³² at most
 
 

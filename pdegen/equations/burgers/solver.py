@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from array_api_compat import (
@@ -107,15 +107,6 @@ class BurgersSolver(ABC):
         """The error estimate of each sample, as in the field `error` of `Solution`."""
 
 
-_Solver = TypeVar("_Solver", bound=BurgersSolver)
-
-
-def _of_rows(solver: _Solver, rows: slice) -> _Solver:
-    """The solver of some of the samples."""
-    viscosity: Any = solver.viscosity
-    return replace(solver, viscosity=viscosity[rows]) if np.ndim(viscosity) else solver
-
-
 @dataclass(frozen=True)
 class ColeHopf(BurgersSolver):
     """Solves Burgers' equation by the Cole-Hopf transform: exact up to round-off, no time steps.
@@ -174,7 +165,8 @@ class ColeHopf(BurgersSolver):
             len(u0), self.grid.n, at_once=not is_numpy_namespace(xp), largest=ARRAY_POINTS
         ):
             with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # refused below
-                solver = _of_rows(self, block)
+                viscosity: Any = self.viscosity
+                solver = replace(self, viscosity=viscosity[block]) if np.ndim(viscosity) else self
                 span = solver._integrate_block(u0[block], times, u[block], error[block])
                 error[block] += _rounding(u0[block], u[block], times)
             accepted = (span < _LARGEST_EXPONENT) & xp.all(error[block] <= self.tolerance, axis=1)

@@ -95,7 +95,14 @@ def darcy_checks(
         *_of_solution(source, boundary_value, solved),
     ]
     if isinstance(source, RandomSource):
-        checks += _of_source(source, grid)
+        source_field, mean = source.field, source.mean
+        checks += [
+            GaussianCheck(
+                "f", lambda f: f.astype(np.float64) - mean, square_modes(source_field, grid),
+                source_field.pointwise_variance(grid), relative=True, mean=mean,
+            ),
+            Distinct("f"),
+        ]  # fmt: skip
     return StoreChecks(tuple(checks))
 
 
@@ -161,15 +168,6 @@ class _Computed(Check):
 
     def findings(self) -> Iterable[Finding]:
         return self._check.findings()
-
-
-def _of_source(source: RandomSource, grid: CellGrid) -> Iterator[Check]:
-    field, mean = source.field, source.mean
-    yield GaussianCheck(
-        "f", lambda f: f.astype(np.float64) - mean, square_modes(field, grid),
-        field.pointwise_variance(grid), relative=True, mean=mean,
-    )  # fmt: skip
-    yield Distinct("f")
 
 
 def _of_solution(

@@ -88,7 +88,10 @@ class Biquadratic:
         """∫ |∇v|² over each cell, shape (batch, n, n)."""
         total = np.zeros(1)
         for axis in (1, 2):
-            for norm, slope in zip(_NORMS, _slopes(self.nodes, axis), strict=False):
+            lower, middle, upper = _parts(self.nodes, axis)
+            # Legendre coefficients (P₀, P₁) of h times the derivatives along the axis
+            slopes = upper - lower, 2 * (lower - 2 * middle + upper)
+            for norm, slope in zip(_NORMS, slopes, strict=False):
                 total = total + norm * _squares(_legendre(slope, 3 - axis))
         return total
 
@@ -129,12 +132,6 @@ def _legendre(v: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray, np.ndar
     """Legendre coefficients of the parabolas through the three nodes of each cell."""
     lower, middle, upper = _parts(v, axis)
     return (lower + 4 * middle + upper) / 6, (upper - lower) / 2, (lower - 2 * middle + upper) / 3
-
-
-def _slopes(v: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
-    """Legendre coefficients (P₀, P₁) of h times the derivatives of the parabolas of `_legendre`."""
-    lower, middle, upper = _parts(v, axis)
-    return upper - lower, 2 * (lower - 2 * middle + upper)
 
 
 _FRIEDRICHS = 1 / (np.sqrt(2) * np.pi)  # C in ‖e‖ <= C ‖∇e‖ for e in H¹₀ of the unit square

@@ -106,7 +106,12 @@ class PhaseFlowAt:
         """The first-order change of u for a change dp of p; takes one solve."""
         x = face_changes(self._slopes[0], dp) * self._jumps[0]
         y = face_changes(self._slopes[1], np.ascontiguousarray(dp.T)) * self._jumps[1]
-        return self._solved(_gains(x, y.T) - _at_walls(2 * self._height * dp * self.u))
+        inflow = np.zeros(dp.shape)  # from the fluxes through the inner faces
+        inflow[:-1] += x
+        inflow[1:] -= x
+        inflow[:, :-1] += y.T
+        inflow[:, 1:] -= y.T
+        return self._solved(inflow - _at_walls(2 * self._height * dp * self.u))
 
     def vjp(self, v: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
         """The gradient with respect to p of a scalar whose gradient with respect to u is v.
@@ -125,16 +130,6 @@ class PhaseFlowAt:
         u: np.ndarray
         u, _ = _lapack.dpbtrs(self._factor, b.ravel(), lower=1)
         return u.reshape(b.shape)
-
-
-def _gains(x: Float[np.ndarray, "n1 n"], y: Float[np.ndarray, "n n1"]) -> Float[np.ndarray, "n n"]:
-    """Net inflow into each cell, from the fluxes through the inner faces normal to x and to y."""
-    gains = np.zeros((x.shape[1],) * 2)
-    gains[:-1] += x
-    gains[1:] -= x
-    gains[:, :-1] += y
-    gains[:, 1:] -= y
-    return gains
 
 
 def _at_walls(values: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
@@ -564,7 +559,9 @@ def grid_models(
     upper = (setting.a - phases[0]) / (phases[1] - phases[0])
     fractions, u = upper[:_ERROR_SAMPLES], setting.u[:_ERROR_SAMPLES]
     models = list[GridModel]()
-    sizes = _sizes(n)
+    sizes = [n]
+    while sizes[0] > 4 * _FEWEST // 3:
+        sizes.insert(0, max(_FEWEST, -(-sizes[0] // 2)))
     for cells in sizes:
         coarse = _FIRST if cells == sizes[0] else _SECOND if cells < _MANY else _THIRD
         widths = (*(_SECOND if len(sizes) < 3 else ()), *_LAST) if cells == n else coarse
@@ -583,14 +580,6 @@ def grid_models(
             GridModel(Prior(field, flow.grid), flow, observation, error, widths, extra_steps)
         )
     return tuple(models)
-
-
-def _sizes(n: int) -> list[int]:
-    """Numbers of cells along an axis, from the coarsest model to the finest."""
-    sizes = [n]
-    while sizes[0] > 4 * _FEWEST // 3:
-        sizes.insert(0, max(_FEWEST, -(-sizes[0] // 2)))
-    return sizes
 
 
 def noise_level(

@@ -102,9 +102,6 @@ class RandomInclusion:
         return self.centre(z[None])[0] + r * np.stack([np.cos(angles), np.sin(angles)], axis=1)
 
 
-# Checks of stored flows around inclusions.
-
-
 _RESIDUAL = 1e-10  # largest residual that the solver accepts
 # Finite volumes on n x n cells move the boundary of the inclusion by up to half a cell; their
 # relative error is about |inside/outside - 1|/n near it. This factor is twice the largest one seen.

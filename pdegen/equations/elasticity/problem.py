@@ -41,9 +41,6 @@ from pdegen.schema import Count, NonNegative, Positive, Strict
 from pdegen.store.format import Drawing, Physics
 from pdegen.store.layout import Variable, function, geometry, parameters, scalar
 
-# Checks of stored stretched sheets.
-
-
 _RESIDUAL = 1e-8  # largest residual that the solver accepts
 _ROUNDING = 8  # safety factor on the effect of float32 displacements on jumps, slopes and forces
 # Limits for the solution of a finer mesh with an error up to 0.01, seen on the mesh of the points

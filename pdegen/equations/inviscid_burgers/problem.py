@@ -43,9 +43,6 @@ if TYPE_CHECKING:
     from pdegen.equations.inviscid_burgers.solver import MinimumPrinciple
 
 
-# Checks of stored solutions of the inviscid Burgers equation.
-
-
 _POINTS = 4096  # points at which u(x, 0) and its antiderivative are evaluated
 _INTERVALS = 16  # intervals at whose ends the potential is compared
 

@@ -15,7 +15,7 @@ from pdegen.numerics.compilation import compiled
 from pdegen.numerics.errors import SolveError
 from pdegen.sampling.gaussian import antiderivative, averages
 
-# Compiled loops of the minimum principle. `solver.py` describes the mathematics.
+# Compiled loops of the minimum principle.
 
 
 _jit, _inner = compiled(), compiled(inner=True)
@@ -263,7 +263,8 @@ class MinimumPrinciple:
             x = edges - mean[row] * t
             x -= math.floor(x[0])
             # |w| <= 1/t on a circle of length 1, so the minimum is at most one circle from x
-            reach = math.ceil(candidates * min(1.0, t * _largest(c[row, 1:]))) + 2
+            bound = float(abs(c[row, 1:]).sum())  # of |Re Σ c_k e^(2πikx)|
+            reach = math.ceil(candidates * min(1.0, t * bound)) + 2
             first = math.floor(x[0] * candidates) - reach
             count = math.ceil(x[-1] * candidates) + reach + 1 - first
             minima(potential[row], table[row], first, candidates, count, t, x, v[row])
@@ -291,8 +292,3 @@ def _antiderivatives(c: Coefficients, n: int) -> tuple[Coefficients, Ends]:
     periodic[:, 1:] /= 2j * np.pi * np.arange(1, c.shape[1])
     start = np.real(periodic[:, 1:]).sum(axis=1, keepdims=True)
     return periodic, antiderivative(c, n) + start
-
-
-def _largest(c: Complex[np.ndarray, " modes"]) -> float:
-    """An upper bound of |Re Σ c_k e^(2πikx)|."""
-    return float(abs(c).sum())

@@ -31,9 +31,6 @@ from pdegen.schema import Count, Strict
 from pdegen.store.format import Drawing, Physics
 from pdegen.store.layout import Variable, function, geometry, parameters, scalar
 
-# Checks of stored flows through pipes.
-
-
 _RESIDUAL, _DIVERGENCE = 1e-8, 1e-9  # largest residual and weak divergence of the solver
 # Limits for the solution of a finer mesh on the mesh of the points with 16 elements: of the weak
 # divergence, of the unbalanced force and of the pressure between the corners.

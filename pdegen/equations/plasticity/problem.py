@@ -107,9 +107,6 @@ class Spline:
         return values.min(axis=(0, 2))
 
 
-# Checks of stored forgings.
-
-
 # from z to the polynomials of the dies
 Dies = Callable[[Float[np.ndarray, "batch points"]], Float[np.ndarray, "batch pieces 4"]]
 

@@ -19,9 +19,6 @@ from pdegen.schema import Count, Strict
 from pdegen.store.format import Drawing, Physics
 from pdegen.store.layout import Coordinate, Variable, function, parameters, times
 
-# Checks of stored moving pulses.
-
-
 # from z to height, width and centre, each of shape (batch,)
 Initial = Callable[[Float[np.ndarray, "batch 3"]], tuple[np.ndarray, np.ndarray, np.ndarray]]
 

@@ -112,9 +112,11 @@ class SemilinearClaims:
         terms = self.terms
         alone = [k for k in range(terms.components) if terms.reacts_alone(k)]
         flux = not any(terms.gradient_norm) and not (terms.velocity and any(terms.convection))
-        inert = [k for k in alone if not terms.reaction_of(k).any()]
+        reactions = {k: terms.reaction_of(k) for k in alone}
+        inert = [k for k in alone if not reactions[k].any()]
         calm = [] if (terms.velocity and terms.transported) or any(terms.gradient_norm) else alone
-        damped = [k for k in calm if _damps(terms.reaction_of(k))]
+        # u R(u) <= 0: only odd powers, no positive coefficient
+        damped = [k for k in calm if not (reactions[k][::2].any() or (reactions[k] > 0).any())]
         smooth = not any((*terms.hyper_diffusion, *terms.dispersion)) and not (
             terms.velocity and any(terms.conservative_convection)
         )
@@ -243,11 +245,6 @@ class SemilinearClaims:
         """Upper bound of the error of u at any point, from L² norms and the number of modes."""
         modes = self.terms.components * self.solving.weights.sum()
         return math.sqrt(modes) * batch.error[:, 1:] + (batch.slack - batch.error)[:, 1:]
-
-
-def _damps(reaction: np.ndarray) -> bool:
-    """Whether the coefficients imply u R(u) <= 0: only odd powers, no positive coefficient."""
-    return not reaction[::2].any() and not (reaction > 0).any()
 
 
 def _held(reaction: Polynomial, top: Float[np.ndarray, " batch"]) -> Float[np.ndarray, " batch"]:

@@ -12,7 +12,7 @@ import numpy as np
 from array_api_compat import array_namespace
 from pydantic import BeforeValidator
 
-from pdegen.checks.gaussian import GaussianCheck, Modes, periodic_modes, torus_modes
+from pdegen.checks.gaussian import GaussianCheck, periodic_modes, torus_modes
 from pdegen.domains import PeriodicGrid
 from pdegen.equations.semilinear.solver import Numbers
 from pdegen.numerics.device import Array, constant
@@ -115,12 +115,16 @@ class Initial(Strict):
         for component in range(self.fields(count)):
             size, inverse = self.inverse(component, count, math.sqrt(field.pointwise_variance))
             if size < _LARGEST:
+                if isinstance(field, PeriodicGaussianField):
+                    modes = periodic_modes(field, PeriodicGrid(n))
+                else:
+                    modes = torus_modes(field, n)
                 yield GaussianCheck(
                     "a",
                     lambda a, k=component, inverse=inverse: inverse(
                         (a[:, k] if a.ndim == axes + 2 else a).astype(np.float64)
                     ),
-                    _modes(field, n, size),
+                    replace(modes, variances=modes.variances / size**2),
                     np.full((n,) * axes, field.pointwise_variance / size**2),
                     relative=False,
                 )
@@ -285,11 +289,3 @@ class Bounded(Initial):
 def _column(value: float | Numbers, like: Array, axes: int) -> Array:
     """One number for each component, shaped to broadcast over (batch, components, *points)."""
     return constant(np.reshape(value, (-1, *[1] * axes)), like)
-
-
-def _modes(field: Field, n: int, size: float) -> Modes:
-    if isinstance(field, PeriodicGaussianField):
-        modes = periodic_modes(field, PeriodicGrid(n))
-    else:
-        modes = torus_modes(field, n)
-    return replace(modes, variances=modes.variances / size**2)

@@ -145,13 +145,9 @@ class Notation(NamedTuple):
     separator: str  # between the equations of two components
 
 
-def _six_digits(value: float) -> str:
-    return f"{value:.6g}"
-
-
 _PLAIN = Notation(
     "{u}_t", "{u}_{x}", "{u}_xx", "{u}_xxxx", "{u}_{x}{x}{x}", "({third})", "{u} {u}_x",
-    "({u}^2)_x/2", "({u}_x)^2/2", "{u}^{p}", _six_digits, "; ",
+    "({u}^2)_x/2", "({u}_x)^2/2", "{u}^{p}", "{:.6g}".format, "; ",
 )  # fmt: skip
 _PLAIN_PLANE = _PLAIN._replace(
     diffusion="laplace {u}",

@@ -19,9 +19,6 @@ from pdegen.schema import Count, Strict
 from pdegen.store.format import Drawing, Physics
 from pdegen.store.layout import Coordinate, Variable, function, parameters, scalar, times
 
-# Checks of stored shock tubes.
-
-
 _ROUNDING = 64 * EPSILON  # relative rounding of a quantity computed from three float32 numbers
 _PLATEAU = 4  # equal cells behind a shock from which the state behind it is read
 

@@ -45,8 +45,6 @@ from pdegen.schema import Count, InverseLength, Positive, Size, Strict, Toleranc
 from pdegen.store.format import Drawing, Physics
 from pdegen.store.layout import Coordinate, Variable, function, scalar, times
 
-# Checks of a store of the vorticity equation.
-
 
 @dataclass(frozen=True)
 class VorticityClaims:

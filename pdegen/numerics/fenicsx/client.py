@@ -307,7 +307,6 @@ def _kill(process: subprocess.Popen[bytes], ranks: int) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """The environment of a worker."""
     outer = os.environ
     inherited = {k: value for k, value in outer.items() if not k.startswith(_OF_AN_OUTER_MPI)}
     cache = outer.get("XDG_CACHE_HOME") or Path.home() / ".cache"
