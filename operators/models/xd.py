@@ -127,20 +127,15 @@ class XDConv(nn.Module):
         # flipped, because convolutional layers correlate; the middle of the kernel comes first
         w = nn.functional.pad(self.weight, [0, self.size - self.kernel] * len(grid))
         w = w.flip(axes).roll([(self.kernel + 1) // 2] * len(grid), axes)
-        v_hat = _summed(u_hat.flatten(2), self.l(_complex(w)).flatten(2))
+        u_rows, w_rows = u_hat.flatten(2), self.l(_complex(w)).flatten(2)
+        if on_processor(u):
+            v_hat = torch.einsum("bif,oif->bof", u_rows, w_rows)
+        else:  # in at least float32
+            v_hat = product(u_rows.permute(2, 0, 1), w_rows.permute(2, 1, 0)).permute(1, 2, 0)
         v = self.k(v_hat.unflatten(2, u_hat.shape[2:])).real
         for axis, n in zip(axes, grid, strict=True):
             v = v.narrow(axis, 0, n)
         return v.movedim(1, -1)
-
-
-def _summed(
-    u_hat: Complex[Tensor, "batch c_in f"], w_hat: Complex[Tensor, "c_out c_in f"]
-) -> Complex[Tensor, "batch c_out f"]:
-    """Sum of û_i ŵ_oi over the input channels i, at each frequency, in at least float32."""
-    if on_processor(u_hat):
-        return torch.einsum("bif,oif->bof", u_hat, w_hat)
-    return product(u_hat.permute(2, 0, 1), w_hat.permute(2, 1, 0)).permute(1, 2, 0)
 
 
 def _complex(u: Tensor) -> Tensor:

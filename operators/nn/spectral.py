@@ -63,16 +63,6 @@ def _matrix(kind: str, n: int, modes: int, dtype: torch.dtype, device: torch.dev
     return (matrix / math.sqrt(n)).contiguous().to(device, dtype)
 
 
-def _rows(kind: str, n: int, modes: int, transposed: bool) -> int:
-    """Number of rows of the result of `_matrix`, or of its transpose."""
-    shape = {
-        "spectrum": (2 * modes, n), "values": (n, 2 * modes), "first": (2 * (modes + 1), n),
-        "second": (4 * modes, 2 * n), "back": (2 * n, 4 * modes),
-        "complex": (2 * min(n, 2 * modes), 2 * n),
-    }  # fmt: skip
-    return shape[kind][transposed]
-
-
 Columns = Float[Tensor, "batch _ c"]
 
 
@@ -108,7 +98,12 @@ def _exact_product(u: Tensor, kind: str, n: int, modes: int, transposed: bool) -
 
 @_exact_product.register_fake
 def _(u: Tensor, kind: str, n: int, modes: int, transposed: bool) -> Tensor:
-    return widened(u).new_empty(len(u), _rows(kind, n, modes, transposed), u.shape[2])
+    shape = {
+        "spectrum": (2 * modes, n), "values": (n, 2 * modes), "first": (2 * (modes + 1), n),
+        "second": (4 * modes, 2 * n), "back": (2 * n, 4 * modes),
+        "complex": (2 * min(n, 2 * modes), 2 * n),
+    }  # fmt: skip
+    return widened(u).new_empty(len(u), shape[kind][transposed], u.shape[2])
 
 
 def _save_arguments(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
