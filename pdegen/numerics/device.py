@@ -147,11 +147,6 @@ def detached(values: Array) -> Array:
     return values if isinstance(values, np.ndarray) else values.detach()
 
 
-def recorded(values: Array) -> bool:
-    """Whether PyTorch records operations on the values for automatic differentiation."""
-    return not isinstance(values, np.ndarray) and bool(values.requires_grad)
-
-
 def scaled(
     v: Complex[Array, "*batch k"], factor: Float[Array, "*batch k"]
 ) -> Complex[Array, "*batch k"]:
