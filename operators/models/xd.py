@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from operators.base import MESHES, Function, Preset, at_least
 from operators.nn.encoder import on_processor, product
-from operators.nn.pointwise import BatchNorm
+from operators.nn.pointwise import BatchNorm, alternating, mlp
 from operators.nn.tokens import Coordinates, FieldOperator, Positions, Real
 
 Spectra = Complex[Tensor, "*any n"]
@@ -199,8 +199,7 @@ class XD(FieldOperator):
         head_width: int = 128,
         coordinates: Coordinates = "raw",
     ) -> None:
-        positions = Positions(coordinates, dim, last=True)
-        super().__init__(in_channels, out_channels, dim, positions)
+        super().__init__(in_channels, out_channels, dim, Positions(coordinates, dim, last=True))
         at_least(1, width=width, depth=depth, kernel=kernel, head_width=head_width)
         at_least(2, size=size)
         if size & (size - 1) or size < kernel or kernel % 2 == 0:
@@ -208,14 +207,10 @@ class XD(FieldOperator):
                 "size must be a power of two and kernel odd and at most size, "
                 f"got size={size}, kernel={kernel}"
             )
-        self.embed = nn.Linear(in_channels + positions.count, width)
-        layers: list[nn.Module] = []
-        for _ in range(depth):
-            layers += [XDLayer(dim, width, size, kernel), nn.ReLU()]
-        self.layers = nn.Sequential(*layers[:-1])
-        self.decoder = nn.Sequential(
-            nn.Linear(width, head_width), nn.ReLU(), nn.Linear(head_width, out_channels)
-        )
+        self.embed = nn.Linear(self.features, width)
+        layers = (XDLayer(dim, width, size, kernel) for _ in range(depth))
+        self.layers = alternating(nn.ReLU, layers)
+        self.decoder = mlp(width, head_width, out_channels, activation=nn.ReLU)
 
     def encoded(self, u: Function, mask: Real | None) -> Function:
         return self.layers(u)

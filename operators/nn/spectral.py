@@ -1,7 +1,7 @@
 """Spectral convolutions: learned linear maps of a limited number of Fourier modes."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -406,7 +406,10 @@ class FourierLayer(nn.Module):
 # Fourier transforms of functions on scattered points, and maps from these points to a torus.
 
 
-POINT_CONVOLUTIONS = {1: SpectralConv1d, 2: SpectralConv2d}
+SPECTRAL_CONVOLUTIONS: Mapping[int, type[SpectralConv1d] | type[SpectralConv2d]] = {
+    1: SpectralConv1d,
+    2: SpectralConv2d,
+}
 
 Waves = Float[Tensor, "n two_modes"] | Float[Tensor, "batch n two_modes"]
 Transform = Literal["mean", "sum"]
@@ -460,7 +463,7 @@ class NonuniformConv(nn.Module):
     ) -> None:
         super().__init__()
         self.modes, self.transform = modes, transform
-        weight = POINT_CONVOLUTIONS[dim](in_channels, out_channels, modes).weight
+        weight = SPECTRAL_CONVOLUTIONS[dim](in_channels, out_channels, modes).weight
         self.weight = nn.Parameter(
             nn.init.uniform_(weight.detach(), 0, 1 / (in_channels * out_channels))
         )
