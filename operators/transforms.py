@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from operators.base import Blocks, Operator
 from operators.data import Map, Samples, Task
+from operators.nn.resample import interpolation
 from pdegen.domains import Box, Cloud, Curvilinear, Domain
 from pdegen.store.format import ParameterLaw
 
@@ -433,7 +434,7 @@ class Normalizer(nn.Module):
         for number, axis in enumerate(axes_of(x)):
             known_axis: Tensor = getattr(self, f"axis{number}")
             if axis.shape != known_axis.shape or not torch.equal(axis, known_axis):
-                weights = _linear_interpolation(known_axis, axis)
+                weights = interpolation(known_axis, axis)
                 values = (values.movedim(number, -1) @ weights.T).movedim(-1, number)
         return values
 
@@ -470,15 +471,6 @@ def axes_of(x: Float[Tensor, "*grid dim"]) -> list[Tensor]:
     dim = x.shape[-1]
     lines = (x[tuple(slice(None) if i == d else 0 for i in range(dim))] for d in range(dim))
     return [line[:, d].contiguous() for d, line in enumerate(lines)]
-
-
-def _linear_interpolation(x: Float[Tensor, " n"], y: Float[Tensor, " m"]) -> Float[Tensor, "m n"]:
-    """Matrix of linear interpolation from points x to points y; constant beyond the ends of x."""
-    right = torch.searchsorted(x, y).clamp(1, len(x) - 1)
-    t = ((y - x[right - 1]) / (x[right] - x[right - 1])).clamp(0, 1)
-    weights = torch.zeros(len(y), len(x), dtype=x.dtype, device=x.device)
-    weights.scatter_(1, (right - 1)[:, None], (1 - t)[:, None])
-    return weights.scatter_add_(1, right[:, None], t[:, None])
 
 
 @dataclass(frozen=True)

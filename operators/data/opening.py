@@ -403,11 +403,13 @@ class Streamed(Reader):
         pool = ThreadPoolExecutor(self.threads, thread_name_prefix="reading")
 
         def submitted(number: int) -> list[Future[None]]:
-            return [
-                pool.submit(self._fill, entry, piece, epoch, values)
-                for piece, *rows in _in_rows(windows[number], memory[number % len(memory)])
-                for entry, values in zip(entries, rows, strict=True)
-            ]
+            futures, start = list[Future[None]](), 0
+            for piece in windows[number]:
+                rows = slice(start, start + len(piece))
+                for entry, values in zip(entries, memory[number % len(memory)], strict=True):
+                    futures.append(pool.submit(self._fill, entry, piece, epoch, values[rows]))
+                start += len(piece)
+            return futures
 
         try:
             reading = submitted(0)
@@ -475,14 +477,6 @@ def _row_bytes(*entries: Stacked) -> int:
     return 4 * sum(math.prod(entry.shape) for entry in entries)
 
 
-def _in_rows(pieces: list[Piece], values: list[np.ndarray]) -> Iterator[tuple[Any, ...]]:
-    """Each piece with its rows of the arrays `values`, which contain the pieces in order."""
-    start = 0
-    for piece in pieces:
-        yield piece, *(v[start : start + len(piece)] for v in values)
-        start += len(piece)
-
-
 BUFFER_BYTES = 2**28  # size of the shuffle buffer of streamed samples
 _THREADS = 4  # largest number of threads that read
 
@@ -542,7 +536,10 @@ def open_pairs(
     a, u = (_stacked(store, names, axes, level) for names in (inputs, targets))
     if level is not None and all(v.level is None for v in (*a.variables, *u.variables)):
         raise DataError(f"{store.url} has no noise levels, got level {level}")
-    domain = _domain(store, axes)
+    try:
+        domain = store.domain(axes)
+    except StoreError as error:
+        raise DataError(str(error)) from None
     lines = [store.coordinates[axis] for axis in axes] if isinstance(domain, Box) else None
     subsample = Subsample.of(domain, resolution, target_resolution, store.url, lines)
     first = domain.shape[0] if resolution is None else resolution
@@ -580,9 +577,11 @@ def _streamed(
     shared_weight = weighted and subsample.y is None and "weight" not in per_sample
     if not weighted:
         per_sample.pop("weight", None)
+    # several threads for each core only if they wait for a server
+    cores = len(os.sched_getaffinity(0)) if store.objects.is_local else _THREADS
     reader = Streamed(
         url=store.url, a=a, u=u, per_sample=per_sample, samples=samples, domain=subsample.domain,
-        window=window, weighted=weighted, threads=_threads(store),
+        window=window, weighted=weighted, threads=min(_THREADS, cores),
     )  # fmt: skip
     return Samples(
         reader=reader,
@@ -600,12 +599,6 @@ def _streamed(
     )
 
 
-def _threads(store: Store) -> int:
-    """Number of threads that read a store: several for each core only if they wait for a server."""
-    cores = len(os.sched_getaffinity(0))
-    return min(_THREADS, cores) if store.objects.is_local else _THREADS
-
-
 def _sample_numbers(store: Store, split: str | tuple[int, int]) -> np.ndarray:
     """Numbers of the samples in a split or in a range, without the skipped samples."""
     url, metadata = store.url, store.metadata
@@ -620,13 +613,6 @@ def _sample_numbers(store: Store, split: str | tuple[int, int]) -> np.ndarray:
     if not len(samples):
         raise DataError(f"{url}: all samples {start} to {stop - 1} were skipped")
     return samples
-
-
-def _domain(store: Store, axes: tuple[str, ...]) -> Domain:
-    try:
-        return store.domain(axes)
-    except StoreError as error:
-        raise DataError(str(error)) from None
 
 
 def _of_role(store: Store, role: str) -> list[str]:

@@ -170,9 +170,10 @@ def _cells(domain: Domain, resolution: Resolution, where: str) -> Box:
     fits = exact and all(1 <= m <= n for m, n in zip(sizes, shape, strict=True))
     if not fits or not isinstance(domain, Box) or set(domain.kinds) != {"cell"}:
         allowed = " x ".join(f"1 to {n}" for n in dict.fromkeys(shape))
+        kind = domain.kinds[0] if len(set(domain.kinds)) == 1 else "mixed"
         raise DataError(
             f"target_resolution averages cells: it must be {allowed} on a cell grid, got "
-            f"{_resolution_text(resolution)} on the {_kind(domain)} grid of {where}"
+            f"{_resolution_text(resolution)} on the {kind} grid of {where}"
         )
     grids = zip(sizes, domain.grids, strict=True)
     return Box(tuple(CellGrid(m, grid.length, grid.start) for m, grid in grids))
@@ -264,9 +265,3 @@ def _stride(n: int, resolution: int, grid: str, where: str) -> int:
 
 def _resolution_text(resolution: Resolution) -> str:
     return " x ".join(map(str, (resolution,) if isinstance(resolution, int) else resolution))
-
-
-def _kind(domain: Domain) -> str:
-    """The kind of a grid, or "mixed", for messages."""
-    kinds = sorted(set(domain.kinds))
-    return kinds[0] if len(kinds) == 1 else "mixed"

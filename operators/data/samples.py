@@ -759,8 +759,7 @@ class Samples(Dataset[dict[str, Tensor]]):
 
     @property
     def grid(self) -> str:
-        """Kind of grid: "periodic", "cell", "nodal" or "mixed" for a box, "curvilinear" for a
-        mesh, "cloud" for a cloud."""
+        """Kind of grid: that of a box, or "mixed"; "curvilinear" of a mesh, "cloud" of a cloud."""
         return self.domain.grid if isinstance(self.domain, Box) else self.domain.kind
 
     @property

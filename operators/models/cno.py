@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from operators.base import MESHES, Function, Mask, Points, Preset, Targets, at_least, check_input
+from operators.nn.pointwise import CONVOLUTIONS, NORMS
 from operators.nn.resample import Resampling, resampled
 from operators.nn.tokens import Coordinates, PointOperator, Positions
 
@@ -59,13 +60,13 @@ class Layers:
     def convolution(self, in_channels: int, out_channels: int) -> nn.Module:
         """A convolution over 3 points along each axis."""
         mode = "zeros" if self.resampling == "bicubic" else "circular"
-        kind = nn.Conv1d if self.dim == 1 else nn.Conv2d
+        kind = CONVOLUTIONS[self.dim]
         return kind(in_channels, out_channels, 3, padding=1, padding_mode=mode)
 
     def norm(self, channels: int) -> nn.Module:
         if self.normalization == "none":
             return nn.Identity()
-        return (nn.BatchNorm1d if self.dim == 1 else nn.BatchNorm2d)(channels)
+        return NORMS["batch"][self.dim](channels)
 
     def activation(self) -> Activation:
         return Activation(self.resampling)
@@ -177,8 +178,7 @@ class CNO(PointOperator):
         normalization: Normalization = "batch",
         coordinates: Coordinates = "none",
     ) -> None:
-        positions = Positions(coordinates, dim, last=True)
-        super().__init__(in_channels, out_channels, dim, positions)
+        super().__init__(in_channels, out_channels, dim, Positions(coordinates, dim, last=True))
         at_least(2, width=width)
         at_least(1, levels=levels, blocks=blocks, neck_blocks=neck_blocks, lift_width=lift_width)
         at_least(0, size=size)
@@ -190,7 +190,7 @@ class CNO(PointOperator):
         def residuals(channels: int, count: int) -> nn.Module:
             return nn.Sequential(*(Residual(make, channels) for _ in range(count)))
 
-        self.lift = Lift(make, in_channels + positions.count, lift_width, c[0])
+        self.lift = Lift(make, self.features, lift_width, c[0])
         self.across = nn.ModuleList(
             residuals(c[i], blocks if i < levels else neck_blocks) for i in range(levels + 1)
         )

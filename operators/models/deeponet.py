@@ -288,8 +288,7 @@ class SensorOperator(Operator):
         values = at_sensors(a, x, self.sensors, self.sensor_grid).movedim(-1, 1)
         target, by_sample = x if y is None else y, x.ndim == a.ndim
         if self.indices:
-            sizes = list(a.shape[1:-1])
-            target, by_sample = mesh(sizes, x).reshape(*sizes, -1), False
+            target, by_sample = mesh(a.shape[1:-1], x), False
         u = self.decoded(values, flattened(target, by_sample)) + self.bias
         return u.reshape(len(u), *target.shape[int(by_sample) : -1], -1)
 

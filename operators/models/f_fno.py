@@ -189,15 +189,9 @@ class FFNO(GridOperator):
         frame_padding: int = 0,
     ) -> None:
         super().__init__(
-            in_channels,
-            out_channels,
-            dim,
-            coordinates,
-            padding,
-            frame_channels=frame_channels,
-            frame_padding=frame_padding,
-            indices=indices,
-        )
+            in_channels, out_channels, dim, coordinates, padding,
+            frame_channels=frame_channels, frame_padding=frame_padding, indices=indices,
+        )  # fmt: skip
         at_least(1, width=width, depth=depth, factor=factor, head_width=head_width)
         axis_modes = for_each_axis("modes", modes, self.axes)
         at_least(1, modes=min(axis_modes))

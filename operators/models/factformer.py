@@ -22,7 +22,7 @@ from operators.base import (
     at_least,
     check_input,
 )
-from operators.nn.pointwise import GEGLU, mlp
+from operators.nn.pointwise import CONVOLUTIONS, GEGLU, alternating, mlp
 from operators.nn.tokens import RandomWaves, mesh, rotated, split
 
 _CODE = "released settings, counted from the released classes"
@@ -163,15 +163,15 @@ class ConvolutionDecoder(nn.Module):
 
     def __init__(self, width: int, dim: int, outputs: int) -> None:
         super().__init__()
-        half, kind = width // 2, nn.Conv1d if dim == 1 else nn.Conv2d
+        half, kind = width // 2, CONVOLUTIONS[dim]
         self.down = nn.Sequential(
             kind(width, half, 3, stride=2, padding=1), nn.GELU(), kind(half, half, 3, padding=1)
         )
         self.up = nn.Sequential(
             kind(half, half, 3, padding=1), nn.GELU(), kind(half, width, 3, padding=1)
         )
-        last = nn.Linear(2 * width, width, bias=False), nn.GELU(), nn.Linear(width, outputs)
-        self.head = Grouped(8, 2 * width, nn.Sequential(*last))
+        last = nn.Linear(2 * width, width, bias=False), nn.Linear(width, outputs)
+        self.head = Grouped(8, 2 * width, alternating(nn.GELU, last))
 
     def forward(self, u: Function) -> Float[Tensor, "batch *grid _"]:
         v = nn.functional.instance_norm(u.movedim(-1, 1))
@@ -199,14 +199,9 @@ class LatentDecoder(nn.Module):
         frames = max(1, outputs // self.frame_channels)
         self.times = nn.Parameter(0.02 * torch.randn(frames, twice))
         self.norm, self.step = nn.LayerNorm(twice), mlp(twice, width, twice)
-        last = nn.Sequential(
-            GroupedLinear(8, twice, width),
-            nn.GELU(),
-            nn.Linear(width, half, bias=False),
-            nn.GELU(),
-            nn.Linear(half, self.frame_channels),
-        )
-        self.head = Grouped(16, twice, last)
+        first, second = GroupedLinear(8, twice, width), nn.Linear(width, half, bias=False)
+        last = nn.Linear(half, self.frame_channels)
+        self.head = Grouped(16, twice, alternating(nn.GELU, (first, second, last)))
 
     def forward(self, u: Function) -> Float[Tensor, "batch *grid _"]:
         if self.outputs % self.frame_channels:
@@ -318,8 +313,7 @@ class FactFormer(Operator):
     ) -> Float[Tensor, "batch *grid c_out"]:
         check_input(self, a, x, y, mask)
         if self.indices:
-            sizes = list(a.shape[1:-1])
-            x = mesh(sizes, x).reshape(*sizes, -1)
+            x = mesh(a.shape[1:-1], x)
         axes = [line(x, i) for i in range(self.dim)]
         u = self.embed(a)
         for waves, block in zip(self.waves, self.blocks, strict=True):

@@ -18,7 +18,6 @@ from operators.nn.tokens import (
     FieldOperator,
     Positions,
     Real,
-    Tokens,
     as_keys,
     check_heads,
     merged,
@@ -64,11 +63,13 @@ class LatentRouting(nn.Module):
         self.key, self.value = (residual(width, width, mlp_depth) for _ in range(2))
         self.out = nn.Linear(width, width)
 
-    def forward(self, u: Tokens, mask: Real | None = None) -> Tokens:
-        k, v = (split(p(u), len(self.latents)) for p in (self.key, self.value))
+    def forward(self, u: Function, mask: Real | None = None) -> Function:
+        projections = (p(u).flatten(1, -2) for p in (self.key, self.value))
+        k, v = (split(f, len(self.latents)) for f in projections)
         q = self.latents.expand(len(u), -1, -1, -1).to(k.dtype)
         z = scaled_dot_product_attention(q, k, v, as_keys(mask), scale=1.0)
-        return self.out(merged(scaled_dot_product_attention(k, q, z, scale=1.0)))
+        v = merged(scaled_dot_product_attention(k, q, z, scale=1.0))
+        return self.out(v.reshape(u.shape))
 
 
 class Block(nn.Module):
@@ -80,7 +81,7 @@ class Block(nn.Module):
         self.routing = LatentRouting(width, heads, latents, mlp_depth)
         self.mlp = residual(width, width, mlp_depth)
 
-    def forward(self, u: Tokens, mask: Real | None = None) -> Tokens:
+    def forward(self, u: Function, mask: Real | None = None) -> Function:
         u = u + self.routing(self.norm1(u), mask)
         return u + self.mlp(self.norm2(u))
 
@@ -131,7 +132,7 @@ class FLARE(FieldOperator):
         at_least(1, depth=depth)
         at_least(2, latents=latents)
         at_least(0, mlp_depth=mlp_depth)
-        self.embed = residual(width, width, 2, in_channels + self.positions.count)
+        self.embed = residual(width, width, 2, self.features)
         self.blocks = nn.ModuleList(Block(width, heads, latents, mlp_depth) for _ in range(depth))
         last = ResidualMLP(width, width, out_channels, 2, nn.GELU(approximate="tanh"), first=True)
         self.decoder = nn.Sequential(nn.LayerNorm(width), last)
@@ -139,9 +140,3 @@ class FLARE(FieldOperator):
             if isinstance(module, nn.Linear):
                 nn.init.normal_(module.weight, std=0.02)
                 nn.init.zeros_(module.bias)
-
-    def encoded(self, u: Function, mask: Real | None) -> Function:
-        grid, u = u.shape[1:-1], u.flatten(1, -2)  # points as tokens
-        for block in self.blocks:
-            u = block(u, mask)
-        return u.unflatten(1, grid)

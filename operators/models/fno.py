@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 from torch import nn
 
 from operators.base import Function, Preset, at_least
-from operators.nn.pointwise import Norm, PooledUNet, StridedUNet, UNet, mlp
+from operators.nn.pointwise import Norm, PooledUNet, StridedUNet, UNet, alternating, mlp
 from operators.nn.resample import GridOperator, for_each_axis
 from operators.nn.spectral import ACTIVATIONS, FourierLayer
 from operators.nn.tokens import Coordinates
@@ -165,14 +165,9 @@ class UFNO(GridOperator):
         frame_padding: int = 0,
     ) -> None:
         super().__init__(
-            in_channels,
-            out_channels,
-            dim,
-            coordinates,
-            padding,
-            frame_channels=frame_channels,
-            frame_padding=frame_padding,
-        )
+            in_channels, out_channels, dim, coordinates, padding,
+            frame_channels=frame_channels, frame_padding=frame_padding,
+        )  # fmt: skip
         at_least(1, width=width, depth=depth, u_depth=u_depth, modes=modes, levels=levels)
         at_least(1, head_width=head_width)
         sigma = ACTIVATIONS[activation]
@@ -180,15 +175,14 @@ class UFNO(GridOperator):
         self.lift = (
             nn.Linear(self.features, width) if linear else mlp(self.features, 2 * width, width)
         )
-        layers: list[nn.Module] = []
-        for number in range(depth + u_depth):
-            layer = FourierLayer(self.axes, width, modes, "none", nn.Identity(), "uniform", 0.0)
-            if number >= depth:
-                u = U_NETS[u_net](self.axes, width, levels, normalization)
-                layers += [UFourierLayer(layer, u), sigma()]
-            else:
-                layers += [layer, sigma()]
-        self.layers = nn.Sequential(*layers if last_activation else layers[:-1])
+
+        def layer(number: int) -> nn.Module:
+            fourier = FourierLayer(self.axes, width, modes, "none", nn.Identity(), "uniform", 0.0)
+            if number < depth:
+                return fourier
+            return UFourierLayer(fourier, U_NETS[u_net](self.axes, width, levels, normalization))
+
+        self.layers = alternating(sigma, map(layer, range(depth + u_depth)), last_activation)
         self.head = mlp(width, head_width, frame_channels or out_channels, activation=sigma)
 
 
@@ -310,17 +304,9 @@ class FNO(GridOperator):
         period: float = 0.0,
     ) -> None:
         super().__init__(
-            in_channels,
-            out_channels,
-            dim,
-            coordinates,
-            padding,
-            padding_points,
-            frame_channels,
-            frame_padding,
-            indices,
-            period,
-        )
+            in_channels, out_channels, dim, coordinates, padding, padding_points,
+            frame_channels, frame_padding, indices, period,
+        )  # fmt: skip
         axis_modes = for_each_axis("modes", modes, self.axes)
         at_least(1, width=width, depth=depth, modes=min(axis_modes), head_width=head_width)
         if len(set(axis_modes)) == 1:
@@ -330,10 +316,11 @@ class FNO(GridOperator):
         sigma = ACTIVATIONS[activation]
 
         self.lift = nn.Linear(self.features, width)
-        layers: list[nn.Module] = []
-        for _ in range(depth):
+
+        def layer() -> nn.Module:
             after_k = mlp(width, width, width, activation=sigma) if channel_mlp else nn.Identity()
             settings = width, modes, normalization, after_k, initialization, dropout
-            layers += [FourierLayer(self.axes, *settings), sigma()]
-        self.layers = nn.Sequential(*layers if last_activation else layers[:-1])
+            return FourierLayer(self.axes, *settings)
+
+        self.layers = alternating(sigma, (layer() for _ in range(depth)), last_activation)
         self.head = mlp(width, head_width, frame_channels or out_channels, activation=sigma)

@@ -9,23 +9,12 @@ from typing import ClassVar, Literal
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from operators.base import (
-    EVERYWHERE,
-    MESHES,
-    Function,
-    Mask,
-    Operator,
-    Points,
-    Preset,
-    Targets,
-    Weight,
-    check_input,
-)
+from operators.base import MESHES, Function, Mask, Points, Preset, Targets, Weight, check_input
 from operators.nn.attention import GALERKIN, AttentionKind
 from operators.nn.encoder import attention_layers
 from operators.nn.pointwise import mlp
-from operators.nn.spectral import SpectralConv1d, SpectralConv2d, SpectralLayer
-from operators.nn.tokens import Coordinates, Positions, flattened
+from operators.nn.spectral import SPECTRAL_CONVOLUTIONS, SpectralLayer
+from operators.nn.tokens import Coordinates, PointOperator, Positions, flattened
 
 _REGULAR = {"normalization": "layer", "dropout": 0.1, "feedforward_dropout": 0.1}
 _FOURIER = {"attention": "fourier", "gain": 1e-3, "feedforward_dropout": 0.05}
@@ -51,7 +40,7 @@ _RAW = {"coordinates": "raw", "input_coordinates": True}
 _LIBRARY = "sizes of Neural-Solver-Library, whose embedding, norms and decoder differ: {} there"
 
 
-class GalerkinTransformer(Operator):
+class GalerkinTransformer(PointOperator):
     """An encoder of attention layers over the points and a decoder of spectral convolutions.
 
     The defaults are the published settings of the Burgers example: 530,305 parameters.
@@ -112,9 +101,6 @@ class GalerkinTransformer(Operator):
     torch.Size([2, 64, 1])
     """
 
-    domains = EVERYWHERE
-    points_by_sample = True
-    masks = True
     presets: ClassVar[Mapping[str, Preset]] = (
         {
             name: Preset(settings, 530_305, "Cao 2021, Tables 2a, 7 and 8, and its code")
@@ -181,8 +167,7 @@ class GalerkinTransformer(Operator):
         eps: float = 1e-5,
         quadrature: bool = False,
     ) -> None:
-        super().__init__(in_channels, out_channels, dim)
-        self.positions = Positions(coordinates, dim, last=True)
+        super().__init__(in_channels, out_channels, dim, Positions(coordinates, dim, last=True))
         self.input_coordinates = input_coordinates
         if quadrature and not (attention and attention.weights):
             raise ValueError("quadrature needs attention galerkin or fourier")
@@ -199,13 +184,11 @@ class GalerkinTransformer(Operator):
         if decoder == "pointwise":
             self.decoder = mlp(width, width, out_channels, activation=nn.SiLU)
             return
-        kind = SpectralConv1d if dim == 1 else SpectralConv2d
+        kind = SPECTRAL_CONVOLUTIONS[dim]
         self.decoder = nn.Sequential(
             SpectralLayer(kind, width, decoder_width, modes, decoder_dropout),
             SpectralLayer(kind, decoder_width, decoder_width, modes, decoder_dropout),
-            nn.Linear(decoder_width, decoder_width),
-            nn.SiLU(),
-            nn.Linear(decoder_width, out_channels),
+            *mlp(decoder_width, decoder_width, out_channels, activation=nn.SiLU),
         )
 
     def forward(

@@ -8,15 +8,21 @@ neuraloperator/Geo-FNO, elasticity/elas_geofno_v2.py.
 from collections.abc import Mapping
 from typing import ClassVar
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from operators.base import Function, Mask, Points, Preset, Targets, at_least
 from operators.nn.pointwise import mlp
-from operators.nn.spectral import POINT_CONVOLUTIONS as CONVOLUTIONS
-from operators.nn.spectral import Deformation, NonuniformConv, Transform
-from operators.nn.tokens import Coordinates, Positions, Real, TokenOperator, TokenPoints, Tokens
+from operators.nn.spectral import SPECTRAL_CONVOLUTIONS, Deformation, NonuniformConv, Transform
+from operators.nn.tokens import (
+    Coordinates,
+    Positions,
+    Real,
+    TokenOperator,
+    TokenPoints,
+    Tokens,
+    nodal,
+)
 
 
 class LatentLayer(nn.Module):
@@ -24,7 +30,7 @@ class LatentLayer(nn.Module):
 
     def __init__(self, dim: int, width: int, modes: int) -> None:
         super().__init__()
-        self.convolution = CONVOLUTIONS[dim](width, width, modes)
+        self.convolution = SPECTRAL_CONVOLUTIONS[dim](width, width, modes)
         nn.init.uniform_(self.convolution.weight, 0, 1 / width**2)
         self.pointwise = nn.Linear(width, width)
         self.places = nn.Linear(dim, width)
@@ -96,8 +102,7 @@ class GeoFNO(TokenOperator):
         start: float = 0.0,
         length: float = 1.0,
     ) -> None:
-        positions = Positions(coordinates, dim, last=True)
-        super().__init__(in_channels, out_channels, dim, positions)
+        super().__init__(in_channels, out_channels, dim, Positions(coordinates, dim, last=True))
         at_least(1, width=width, modes=modes, head_width=head_width)
         at_least(2, depth=depth)
         at_least(2 * modes, latent=latent)
@@ -106,7 +111,7 @@ class GeoFNO(TokenOperator):
             raise ValueError(f"length must be positive, got {length}")
         self.start, self.length, self.grid = start, length, [latent] * dim
         self.deformation = Deformation(dim, deformation_width) if deformed else nn.Identity()
-        self.lift = nn.Linear(in_channels + positions.count, width)
+        self.lift = nn.Linear(self.features, width)
         self.first = NonuniformConv(dim, width, width, modes, transform)
         self.first_places = nn.Linear(dim, width)
         self.layers = nn.ModuleList(LatentLayer(dim, width, modes) for _ in range(depth - 2))
@@ -125,8 +130,7 @@ class GeoFNO(TokenOperator):
     ) -> Float[Tensor, "batch _ c_out"]:
         at_x = self.first.waves(self.deformation(x))
         at_y = at_x if y is x else self.last.waves(self.deformation(y))
-        axes = [torch.linspace(0, 1, n, dtype=x.dtype, device=x.device) for n in self.grid]
-        g = torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)
+        g = nodal(self.grid, x)
         u = self.first.from_points(self.lift(v), at_x, mask, self.grid)
         u = nn.functional.gelu(u + self.first_places(g))
         for layer in self.layers:

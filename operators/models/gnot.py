@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from operators.base import Preset, at_least
 from operators.nn.encoder import inner
-from operators.nn.pointwise import ResidualMLP
+from operators.nn.pointwise import ResidualMLP, mlp
 from operators.nn.tokens import (
     Positions,
     Real,
@@ -127,13 +127,7 @@ class Block(nn.Module):
         super().__init__()
         self.gate = None
         if experts > 1:
-            self.gate = nn.Sequential(
-                nn.Linear(positions, feedforward),
-                nn.GELU(),
-                nn.Linear(feedforward, feedforward),
-                nn.GELU(),
-                nn.Linear(feedforward, experts),
-            )
+            self.gate = mlp(positions, feedforward, feedforward, experts)
         self.cross = NormalizedAttention(width, heads, inputs)
         self.within = NormalizedAttention(width, heads, 1)
         self.experts1, self.experts2 = (Experts(width, feedforward, experts) for _ in range(2))

@@ -15,9 +15,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from operators.base import MESHES, Function, Mask, Points, Preset, Targets, at_least, check_input
-from operators.nn.pointwise import Convolution, mlp, start_truncated
+from operators.nn.pointwise import CONVOLUTIONS, Convolution, alternating, mlp, start_truncated
 from operators.nn.resample import joined, stretched, windows
-from operators.nn.spectral import SpectralConv1d, SpectralConv2d
+from operators.nn.spectral import SPECTRAL_CONVOLUTIONS
 from operators.nn.tokens import Block, Coordinates, PointOperator, Positions, check_heads
 
 _PADDED = {"padding_points": 5}
@@ -110,7 +110,7 @@ class LocalSpectralLayer(nn.Module):
 
     def __init__(self, dim: int, width: int, modes: int) -> None:
         super().__init__()
-        self.spectral = (SpectralConv1d if dim == 1 else SpectralConv2d)(width, width, modes)
+        self.spectral = SPECTRAL_CONVOLUTIONS[dim](width, width, modes)
         bound = math.sqrt(3) / (4 * width**2 * modes ** (dim / 2))
         nn.init.uniform_(self.spectral.weight, -bound, bound)
         self.local = Convolution(dim, width, "zeros")
@@ -197,8 +197,7 @@ class HTNet(PointOperator):
         head_width: int = 128,
         coordinates: Coordinates = "none",
     ) -> None:
-        positions = Positions(coordinates, dim, last=True)
-        super().__init__(in_channels, out_channels, dim, positions)
+        super().__init__(in_channels, out_channels, dim, Positions(coordinates, dim, last=True))
         check_heads(width, heads)
         at_least(1, levels=levels, blocks=blocks, window=window, patch=patch, stride=stride)
         at_least(1, modes=modes, decoder_depth=decoder_depth, head_width=head_width)
@@ -206,15 +205,12 @@ class HTNet(PointOperator):
         if patch < stride:
             raise ValueError(f"patch must be at least stride, got patch={patch}, stride={stride}")
         self.padding = padding_points
-        self.embed = (nn.Conv1d if dim == 1 else nn.Conv2d)(
-            in_channels + positions.count, width, patch, stride, (patch - stride) // 2
-        )
+        margin = (patch - stride) // 2
+        self.embed = CONVOLUTIONS[dim](self.features, width, patch, stride, margin)
         self.norm = nn.LayerNorm(width)
         self.pyramid = WindowPyramid(dim, width, levels, heads, window, blocks)
-        layers: list[nn.Module] = []
-        for _ in range(decoder_depth):
-            layers += [LocalSpectralLayer(dim, width, modes), nn.GELU()]
-        self.decoder = nn.Sequential(*layers[:-1])
+        layers = (LocalSpectralLayer(dim, width, modes) for _ in range(decoder_depth))
+        self.decoder = alternating(nn.GELU, layers)
         self.head = mlp(width, head_width, out_channels)
         start_truncated(self)
 

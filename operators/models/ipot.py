@@ -120,7 +120,7 @@ class IPOT(TokenOperator):
         check_heads(width, cross_heads)
         at_least(1, depth=depth, latents=latents, expansion=expansion, bands=bands)
         at_least(2, resolution=resolution)
-        features, p = in_channels + positions.count, positions.count
+        features, p = self.features, positions.count
         self.latents = nn.Parameter(0.02 * torch.randn(latents, width))
         self.norm_latents, self.norm_input = nn.LayerNorm(width), nn.LayerNorm(features)
         self.encode = CrossAttention(width, cross_heads, sources=features)

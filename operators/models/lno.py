@@ -125,7 +125,7 @@ class LNO(TokenOperator):
             return ResidualMLP(features, width, out, mlp_depth, nn.GELU())
 
         self.trunk = residual(self.trunk_positions.count, width)
-        self.branch = residual(in_channels + self.positions.count, width)
+        self.branch = residual(self.features, width)
         self.to_scores = residual(width, latents)
         self.decoder = residual(width, out_channels)
         self.blocks = nn.ModuleList(Block(width, heads) for _ in range(depth))

@@ -131,7 +131,7 @@ class LRSA(FieldOperator):
         at_least(2, latents=latents)
         if convolution:
             self.domains, self.masks = MESHES, False
-        self.embed = mlp(in_channels + self.positions.count, 2 * width, width)
+        self.embed = mlp(self.features, 2 * width, width)
 
         def pointwise() -> nn.Module:
             if not convolution:
@@ -149,8 +149,3 @@ class LRSA(FieldOperator):
         )
         self.decoder = mlp(width, width, out_channels)
         start_truncated(self, None)
-
-    def encoded(self, u: Function, mask: Real | None) -> Function:
-        for block in self.blocks:
-            u = block(u, mask)
-        return u

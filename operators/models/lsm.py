@@ -175,15 +175,14 @@ class LSM(TokenOperator):
         transform: Transform = "mean",
         deformation_width: int = 32,
     ) -> None:
-        positions = Positions(coordinates, dim)
-        super().__init__(in_channels, out_channels, dim, positions)
+        super().__init__(in_channels, out_channels, dim, Positions(coordinates, dim))
         check_heads(width, heads)
         at_least(2, levels=levels)
         at_least(1, patches=patches, tokens=tokens, basis=basis, modes=modes)
         at_least(4, deformation_width=deformation_width)
         if patches % 2 ** (levels - 1):
             raise ValueError(f"2^(levels - 1) must divide patches, got {levels=}, {patches=}")
-        self.embed = mlp(in_channels + positions.count, 2 * width, width)
+        self.embed = mlp(self.features, 2 * width, width)
         blocks = [
             Patches(SpectralBlock(c, heads, tokens, basis), patches // 2**i)
             for i in range(levels)

@@ -16,6 +16,7 @@ from numpy.polynomial.legendre import leggauss, legvander
 from torch import Tensor, nn
 
 from operators.base import MESHES, Function, Preset, at_least
+from operators.nn.pointwise import mlp
 from operators.nn.resample import joined, stretched, windows
 from operators.nn.spectral import complex_products, convolved, line_modes, line_of
 from operators.nn.tokens import Coordinates, FieldOperator, Positions, Real
@@ -219,21 +220,20 @@ class MWT(FieldOperator):
         head_width: int = 128,
         coordinates: Coordinates = "raw",
     ) -> None:
-        positions = Positions(coordinates, dim, last=True)
-        super().__init__(in_channels, out_channels, dim, positions)
+        super().__init__(in_channels, out_channels, dim, Positions(coordinates, dim, last=True))
         at_least(1, channels=channels, polynomials=polynomials, modes=modes)
         at_least(1, depth=depth, head_width=head_width)
         at_least(0, coarsest=coarsest)
         self.shape = channels, polynomials**dim
         width = math.prod(self.shape)
-        self.embed = nn.Linear(in_channels + positions.count, width)
+        self.embed = nn.Linear(self.features, width)
         self.layers = nn.ModuleList(
             MultiwaveletLayer(dim, channels, polynomials, modes, coarsest) for _ in range(depth)
         )
-        first, last = nn.Linear(width, head_width), nn.Linear(head_width, out_channels)
-        for linear in (first, last):
-            nn.init.xavier_normal_(linear.weight)
-        self.decoder = nn.Sequential(first, nn.ReLU(), last)
+        self.decoder = mlp(width, head_width, out_channels, activation=nn.ReLU)
+        for layer in self.decoder:
+            if isinstance(layer, nn.Linear):
+                nn.init.xavier_normal_(layer.weight)
 
     def encoded(self, u: Function, mask: Real | None) -> Function:
         grid = u.shape[1:-1]

@@ -315,8 +315,7 @@ class OFormer(TokenOperator):
         embed_dropout: float = 0.05,
         dropout: float = 0.03,
     ) -> None:
-        positions = Positions(coordinates, dim, last=True)
-        super().__init__(in_channels, out_channels, dim, positions)
+        super().__init__(in_channels, out_channels, dim, Positions(coordinates, dim, last=True))
         at_least(1, heads=heads, decoder_heads=decoder_heads, scales=len(scales))
         at_least(0, decoder_depth=decoder_depth, frame_channels=frame_channels)
         for name, features in (("width", width), ("latent", latent)):
@@ -325,8 +324,8 @@ class OFormer(TokenOperator):
         if frame_channels and decoder != "marching":
             raise ValueError(f"frame_channels needs decoder 'marching', got {decoder!r}")
         self.beside = beside
-        appended = positions.count if beside else 0
-        self.embed = nn.Linear(in_channels + positions.count, width - appended, bias=False)
+        appended = self.positions.count if beside else 0
+        self.embed = nn.Linear(self.features, width - appended, bias=False)
         self.drop = Dropout(embed_dropout)
         near_identity = "q" if kind == "galerkin" else "v"
         rates = [scale * resolution for scale in scales]

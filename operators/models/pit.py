@@ -169,9 +169,8 @@ class PiT2025(PointOperator):
         # from the points j/n of `mesh` to j/(n - 1) = (j/n) n/(n - 1)
         self.stretch = [n / (n - 1) if ends and n > 1 else 1.0 for n in sizes]
         distance = SquaredDistance(periodic, scale)
-        c = self.positions.count + in_channels
         self.down = PositionAverage(heads, encoder_locality, distance)
-        self.lift = start_normal(two_layers(heads * c, width, width))
+        self.lift = start_normal(two_layers(heads * self.features, width, width))
         self.averages = nn.ModuleList(PositionAverage(heads, 100, distance) for _ in range(depth))
         self.mixers = nn.ModuleList(
             start_normal(two_layers((1 + heads) * width, width, width)) for _ in range(depth)
@@ -194,7 +193,7 @@ class PiT2025(PointOperator):
             if mask is not None and y is None:
                 within = mask[(slice(None), *strided)].flatten(1)
         else:
-            axes = mesh(self.latent, points).unbind(-1)
+            axes = mesh(self.latent, points).flatten(0, -2).unbind(-1)
             latent = torch.stack([z * s for z, s in zip(axes, self.stretch, strict=True)], dim=-1)
         v = self.positions.beside(a, x).flatten(1, -2)
         u = nn.functional.gelu(self.lift(self.down(v, points, latent, real)))
@@ -400,7 +399,7 @@ class PiT(TokenOperator):
                 return SelfAttention(width, width, heads)
             return by_position(100)
 
-        self.embed = dense(self.positions.count + in_channels, width)
+        self.embed = dense(self.features, width)
         self.down, self.up = None, None
         if latent == "input":
             first = Block(local(encoder_locality), width)
@@ -435,7 +434,7 @@ class PiT(TokenOperator):
         if self.latent is None:
             return x
         if not self.farthest:
-            return mesh(self.latent, x)
+            return mesh(self.latent, x).flatten(0, -2)
         count = x.shape[-2]
         # not in training: counting padding waits for the device
         if mask is not None and not (self.training or torch.compiler.is_compiling()):

@@ -14,8 +14,8 @@ from torch import nn
 from operators.base import MESHES, Function, Preset
 from operators.nn.attention import EFFICIENT, GALERKIN, SOFTMAX
 from operators.nn.encoder import Attention, normed_mlp
-from operators.nn.pointwise import Dropout
-from operators.nn.spectral import SpectralConv1d, SpectralConv2d
+from operators.nn.pointwise import Dropout, alternating, mlp
+from operators.nn.spectral import SPECTRAL_CONVOLUTIONS
 from operators.nn.tokens import (
     Coordinates,
     FieldOperator,
@@ -57,11 +57,7 @@ class TransformerLayer(nn.Module):
         super().__init__()
         self.attention, self.pre = attention, normalization == "pre"
         self.gelu = activation == "gelu"
-        self.mlp = nn.Sequential(
-            nn.Linear(width, feedforward),
-            nn.GELU() if activation == "gelu" else nn.ReLU(),
-            nn.Linear(feedforward, width),
-        )
+        self.mlp = mlp(width, feedforward, width, activation=nn.GELU if self.gelu else nn.ReLU)
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.drop = Dropout(dropout)
 
@@ -146,14 +142,13 @@ class Transformer(FieldOperator):
         attention_dropout: float = 0.0,
         encoding: Literal["none", "sinusoidal"] = "none",
     ) -> None:
-        positions = Positions(coordinates, dim, last=True)
-        super().__init__(in_channels, out_channels, dim, positions)
+        super().__init__(in_channels, out_channels, dim, Positions(coordinates, dim, last=True))
         check_heads(width, heads)
         if decoder == "spectral":
             self.domains, self.masks = MESHES, False
         self.encodes = encoding == "sinusoidal"
         kind = {"softmax": SOFTMAX, "efficient": EFFICIENT, "galerkin": GALERKIN}[attention]
-        self.embed = nn.Linear(in_channels + positions.count, width)
+        self.embed = nn.Linear(self.features, width)
         self.layers = nn.ModuleList(
             TransformerLayer(
                 Attention(
@@ -165,20 +160,17 @@ class Transformer(FieldOperator):
             for _ in range(depth)
         )  # fmt: skip
         self.norm = nn.LayerNorm(width) if normalization == "pre" else nn.Identity()
-        convolution = SpectralConv1d if dim == 1 else SpectralConv2d
-        self.decoder = (
-            nn.Linear(width, out_channels)
-            if decoder == "linear"
-            else nn.Sequential(
-                convolution(width, decoder_width, modes),
-                nn.SiLU(),
-                convolution(decoder_width, decoder_width, modes),
-                nn.SiLU(),
-                nn.Linear(decoder_width, decoder_width),
-                nn.SiLU(),
-                nn.Linear(decoder_width, out_channels),
-            )
+        if decoder == "linear":
+            self.decoder = nn.Linear(width, out_channels)
+            return
+        convolution = SPECTRAL_CONVOLUTIONS[dim]
+        layers = (
+            convolution(width, decoder_width, modes),
+            convolution(decoder_width, decoder_width, modes),
+            nn.Linear(decoder_width, decoder_width),
+            nn.Linear(decoder_width, out_channels),
         )
+        self.decoder = alternating(nn.SiLU, layers)
 
     def encoded(self, u: Function, mask: Real | None) -> Function:
         grid = u.shape[1:-1]

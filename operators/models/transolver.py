@@ -4,29 +4,100 @@ References: H. Wu et al., Transolver: A Fast Transformer Solver for PDEs on Gene
 ICML 2024; released code thuml/Transolver, and thuml/Neural-Solver-Library for the sizes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from operators.base import Function, Preset, at_least
+from operators.base import MESHES, Function, Preset, at_least
 from operators.nn.attention import over_points
 from operators.nn.encoder import inner, slice_sums
+from operators.nn.pointwise import Convolution, mlp, start_truncated
 from operators.nn.tokens import (
+    Block,
     Coordinates,
-    Padding,
+    FieldOperator,
     Positions,
-    Projection,
     Real,
-    SliceOperator,
     check_heads,
-    means,
     merged,
-    projected,
     split,
 )
+
+# The operator that Transolver and its successors share.
+
+
+Projection = Literal["convolution", "linear"]
+Padding = Literal["zeros", "circular"]
+
+
+def projected(projection: Projection, dim: int, width: int, padding: Padding) -> nn.Module:
+    """Layer that maps features before the attention: a convolution, or a pointwise linear map."""
+    if projection == "linear":
+        return nn.Linear(width, width)
+    return Convolution(dim, width, padding)
+
+
+def means(
+    sums: Float[Tensor, "*heads slices d"], totals: Float[Tensor, "*heads 1 slices"]
+) -> Float[Tensor, "*heads slices d"]:
+    """Weighted mean over each slice: the weighted sum divided by the total weight."""
+    return (sums / (totals.mT + 1e-5)).to(sums.dtype)
+
+
+class SliceOperator(FieldOperator):
+    """An operator that consists of a pointwise MLP, blocks, and a pointwise LN and linear map.
+
+    The input of the MLP consists of a and the positions; a learned vector is added to its output.
+    The initial weights of linear maps are truncated normal.
+
+    Args:
+        slices: Number of slices of each head.
+        projection: Layer that maps features before the attention: "convolution", which needs a
+            grid, or "linear". With "linear" and coordinates "none", the operator commutes with
+            permutations of the points.
+        padding: Padding of convolutions: "zeros", or "circular" for periodic functions. With
+            "circular" and coordinates "none" the operator commutes with shifts.
+        orthogonal: Whether the initial map to the slices is orthogonal, as in the released
+            attention modules. Otherwise its weights are truncated normal, as in the released
+            models, which initialise all linear maps again. All slices are then nearly equal at
+            first.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        dim: int,
+        coordinates: Literal["lattice"] | Coordinates,
+        lattice: int,
+        width: int,
+        depth: int,
+        heads: int,
+        slices: int,
+        feedforward: int,
+        projection: Projection,
+        attention: Callable[[], nn.Module],
+    ) -> None:
+        super().__init__(in_channels, out_channels, dim, Positions(coordinates, dim, lattice))
+        check_heads(width, heads)
+        at_least(1, depth=depth)
+        at_least(2, slices=slices, lattice=lattice)
+        if lattice != Positions.lattice and coordinates != "lattice":
+            raise ValueError(f'lattice={lattice} needs coordinates "lattice", got {coordinates!r}')
+        if projection == "convolution":
+            self.domains, self.masks = MESHES, False
+        self.embed = mlp(self.features, 2 * width, width)
+        self.placeholder = nn.Parameter(torch.rand(width) / width)
+        self.blocks = nn.ModuleList(Block(width, attention(), feedforward) for _ in range(depth))
+        self.decoder = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, out_channels))
+        start_truncated(self)
+
+    def encoded(self, u: Function, mask: Real | None) -> Function:
+        return super().encoded(u + self.placeholder, mask)
+
 
 # LinearNO: points interact through slices as in Transolver, without attention among slices.
 
@@ -143,24 +214,14 @@ class LinearNO(SliceOperator):
         coordinates: Literal["lattice"] | Coordinates = "lattice",
         lattice: int = 8,
     ) -> None:
-        check_heads(width, heads)
-        at_least(2, slices=slices)
-
         def attention() -> nn.Module:
             project = projected(projection, dim, width, padding)
             return LinearPhysicsAttention(width, heads, slices, project, shares)
 
         super().__init__(
-            in_channels,
-            out_channels,
-            dim,
-            Positions(coordinates, dim, lattice),
-            width,
-            depth,
-            feedforward,
-            projection,
-            attention,
-        )
+            in_channels, out_channels, dim, coordinates, lattice, width, depth, heads, slices,
+            feedforward, projection, attention,
+        )  # fmt: skip
         for module in self.modules():
             if isinstance(module, LinearPhysicsAttention):
                 nn.init.orthogonal_(module.query.weight)
@@ -286,19 +347,10 @@ class TransolverPlus(SliceOperator):
         lattice: int = 8,
         orthogonal: bool = True,
     ) -> None:
-        check_heads(width, heads)
-        at_least(2, slices=slices)
         super().__init__(
-            in_channels,
-            out_channels,
-            dim,
-            Positions(coordinates, dim, lattice),
-            width,
-            depth,
-            feedforward,
-            "linear",
-            lambda: EideticAttention(width, heads, slices),
-        )
+            in_channels, out_channels, dim, coordinates, lattice, width, depth, heads, slices,
+            feedforward, "linear", lambda: EideticAttention(width, heads, slices),
+        )  # fmt: skip
         for module in self.modules():
             if orthogonal and isinstance(module, EideticAttention):
                 nn.init.orthogonal_(module.slices.weight)
@@ -447,24 +499,14 @@ class Transolver(SliceOperator):
         lattice: int = 8,
         orthogonal: bool = True,
     ) -> None:
-        check_heads(width, heads)
-        at_least(2, slices=slices)
-
         def attention() -> nn.Module:
             to_slices, to_values = (projected(projection, dim, width, padding) for _ in range(2))
             return PhysicsAttention(width, heads, slices, (to_slices, to_values))
 
         super().__init__(
-            in_channels,
-            out_channels,
-            dim,
-            Positions(coordinates, dim, lattice),
-            width,
-            depth,
-            feedforward,
-            projection,
-            attention,
-        )
+            in_channels, out_channels, dim, coordinates, lattice, width, depth, heads, slices,
+            feedforward, projection, attention,
+        )  # fmt: skip
         for module in self.modules():
             if orthogonal and isinstance(module, PhysicsAttention):
                 nn.init.orthogonal_(module.slices.weight)

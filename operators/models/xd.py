@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from operators.base import MESHES, Function, Preset, at_least
 from operators.nn.encoder import on_processor, product
-from operators.nn.pointwise import BatchNorm
+from operators.nn.pointwise import BatchNorm, alternating, mlp
 from operators.nn.tokens import Coordinates, FieldOperator, Positions, Real
 
 Spectra = Complex[Tensor, "*any n"]
@@ -127,20 +127,15 @@ class XDConv(nn.Module):
         # flipped, because convolutional layers correlate; the middle of the kernel comes first
         w = nn.functional.pad(self.weight, [0, self.size - self.kernel] * len(grid))
         w = w.flip(axes).roll([(self.kernel + 1) // 2] * len(grid), axes)
-        v_hat = _summed(u_hat.flatten(2), self.l(_complex(w)).flatten(2))
+        u_rows, w_rows = u_hat.flatten(2), self.l(_complex(w)).flatten(2)
+        if on_processor(u):
+            v_hat = torch.einsum("bif,oif->bof", u_rows, w_rows)
+        else:  # in at least float32
+            v_hat = product(u_rows.permute(2, 0, 1), w_rows.permute(2, 1, 0)).permute(1, 2, 0)
         v = self.k(v_hat.unflatten(2, u_hat.shape[2:])).real
         for axis, n in zip(axes, grid, strict=True):
             v = v.narrow(axis, 0, n)
         return v.movedim(1, -1)
-
-
-def _summed(
-    u_hat: Complex[Tensor, "batch c_in f"], w_hat: Complex[Tensor, "c_out c_in f"]
-) -> Complex[Tensor, "batch c_out f"]:
-    """Sum of û_i ŵ_oi over the input channels i, at each frequency, in at least float32."""
-    if on_processor(u_hat):
-        return torch.einsum("bif,oif->bof", u_hat, w_hat)
-    return product(u_hat.permute(2, 0, 1), w_hat.permute(2, 1, 0)).permute(1, 2, 0)
 
 
 def _complex(u: Tensor) -> Tensor:
@@ -204,8 +199,7 @@ class XD(FieldOperator):
         head_width: int = 128,
         coordinates: Coordinates = "raw",
     ) -> None:
-        positions = Positions(coordinates, dim, last=True)
-        super().__init__(in_channels, out_channels, dim, positions)
+        super().__init__(in_channels, out_channels, dim, Positions(coordinates, dim, last=True))
         at_least(1, width=width, depth=depth, kernel=kernel, head_width=head_width)
         at_least(2, size=size)
         if size & (size - 1) or size < kernel or kernel % 2 == 0:
@@ -213,14 +207,10 @@ class XD(FieldOperator):
                 "size must be a power of two and kernel odd and at most size, "
                 f"got size={size}, kernel={kernel}"
             )
-        self.embed = nn.Linear(in_channels + positions.count, width)
-        layers: list[nn.Module] = []
-        for _ in range(depth):
-            layers += [XDLayer(dim, width, size, kernel), nn.ReLU()]
-        self.layers = nn.Sequential(*layers[:-1])
-        self.decoder = nn.Sequential(
-            nn.Linear(width, head_width), nn.ReLU(), nn.Linear(head_width, out_channels)
-        )
+        self.embed = nn.Linear(self.features, width)
+        layers = (XDLayer(dim, width, size, kernel) for _ in range(depth))
+        self.layers = alternating(nn.ReLU, layers)
+        self.decoder = mlp(width, head_width, out_channels, activation=nn.ReLU)
 
     def encoded(self, u: Function, mask: Real | None) -> Function:
         return self.layers(u)

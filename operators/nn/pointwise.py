@@ -2,7 +2,7 @@
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -166,10 +166,17 @@ class PooledUNet(UNet):
         return self.out(v)
 
 
+def alternating(
+    activation: type[nn.Module], layers: Iterable[nn.Module], last: bool = False
+) -> nn.Sequential:
+    """Layers with activations between them, and after the last one if `last`."""
+    modules = [module for layer in layers for module in (layer, activation())]
+    return nn.Sequential(*modules if last else modules[:-1])
+
+
 def mlp(*features: int, activation: type[nn.Module] = nn.GELU, bias: bool = True) -> nn.Sequential:
     """Linear maps between consecutive numbers of features, with activations between the maps."""
-    maps = [nn.Linear(*pair, bias=bias) for pair in pairwise(features)]
-    return nn.Sequential(*[layer for linear in maps for layer in (activation(), linear)][1:])
+    return alternating(activation, (nn.Linear(*pair, bias=bias) for pair in pairwise(features)))
 
 
 class ResidualMLP(nn.Module):
@@ -235,8 +242,7 @@ class Convolution(nn.Module):
 
     def __init__(self, dim: int, width: int, padding: Literal["zeros", "circular"]) -> None:
         super().__init__()
-        kind = nn.Conv1d if dim == 1 else nn.Conv2d
-        self.convolution = kind(width, width, 3, padding=1, padding_mode=padding)
+        self.convolution = CONVOLUTIONS[dim](width, width, 3, padding=1, padding_mode=padding)
 
     def forward(self, u: Function) -> Function:
         return self.convolution(u.movedim(-1, 1)).movedim(1, -1)

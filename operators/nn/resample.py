@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from operators.base import MESHES, Function, Mask, Operator, Points, Targets, at_least, check_input
 from operators.nn.encoder import on_processor, product
-from operators.nn.tokens import Coordinates, Positions, cached
+from operators.nn.tokens import Coordinates, Positions, cached, nodal
 
 Image = Float[Tensor, "batch n1 n2 c"]
 Grid = Float[Tensor, "n1 n2 2"]
@@ -328,7 +328,7 @@ class GridOperator(Operator):
             )
         if y is not None and not (self.training or torch.compiler.is_compiling()):
             check_products(x, y)
-        points = _index_points(a) if self.indices else x
+        points = nodal(a.shape[1:-1], a) if self.indices else x
         u = self.lift(self._with_frames(self.positions.beside(a, points)))
         margins = self.margins(a.shape[1:-1])
         if any(margins):
@@ -372,9 +372,3 @@ def for_each_axis(name: str, value: Number | list[Number], axes: int) -> list[Nu
     if len(numbers) != axes:
         raise ValueError(f"{name} needs one number for each of {axes} axes, got {value}")
     return numbers
-
-
-def _index_points(a: Function) -> Float[Tensor, "*grid dim"]:
-    """Points j/(n - 1) along each axis of the grid of a."""
-    axes = [torch.linspace(0, 1, n, dtype=a.dtype, device=a.device) for n in a.shape[1:-1]]
-    return torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)

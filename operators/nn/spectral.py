@@ -1,7 +1,7 @@
 """Spectral convolutions: learned linear maps of a limited number of Fourier modes."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -63,16 +63,6 @@ def _matrix(kind: str, n: int, modes: int, dtype: torch.dtype, device: torch.dev
     return (matrix / math.sqrt(n)).contiguous().to(device, dtype)
 
 
-def _rows(kind: str, n: int, modes: int, transposed: bool) -> int:
-    """Number of rows of the result of `_matrix`, or of its transpose."""
-    shape = {
-        "spectrum": (2 * modes, n), "values": (n, 2 * modes), "first": (2 * (modes + 1), n),
-        "second": (4 * modes, 2 * n), "back": (2 * n, 4 * modes),
-        "complex": (2 * min(n, 2 * modes), 2 * n),
-    }  # fmt: skip
-    return shape[kind][transposed]
-
-
 Columns = Float[Tensor, "batch _ c"]
 
 
@@ -108,7 +98,12 @@ def _exact_product(u: Tensor, kind: str, n: int, modes: int, transposed: bool) -
 
 @_exact_product.register_fake
 def _(u: Tensor, kind: str, n: int, modes: int, transposed: bool) -> Tensor:
-    return widened(u).new_empty(len(u), _rows(kind, n, modes, transposed), u.shape[2])
+    shape = {
+        "spectrum": (2 * modes, n), "values": (n, 2 * modes), "first": (2 * (modes + 1), n),
+        "second": (4 * modes, 2 * n), "back": (2 * n, 4 * modes),
+        "complex": (2 * min(n, 2 * modes), 2 * n),
+    }  # fmt: skip
+    return widened(u).new_empty(len(u), shape[kind][transposed], u.shape[2])
 
 
 def _save_arguments(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -411,7 +406,10 @@ class FourierLayer(nn.Module):
 # Fourier transforms of functions on scattered points, and maps from these points to a torus.
 
 
-POINT_CONVOLUTIONS = {1: SpectralConv1d, 2: SpectralConv2d}
+SPECTRAL_CONVOLUTIONS: Mapping[int, type[SpectralConv1d] | type[SpectralConv2d]] = {
+    1: SpectralConv1d,
+    2: SpectralConv2d,
+}
 
 Waves = Float[Tensor, "n two_modes"] | Float[Tensor, "batch n two_modes"]
 Transform = Literal["mean", "sum"]
@@ -465,7 +463,7 @@ class NonuniformConv(nn.Module):
     ) -> None:
         super().__init__()
         self.modes, self.transform = modes, transform
-        weight = POINT_CONVOLUTIONS[dim](in_channels, out_channels, modes).weight
+        weight = SPECTRAL_CONVOLUTIONS[dim](in_channels, out_channels, modes).weight
         self.weight = nn.Parameter(
             nn.init.uniform_(weight.detach(), 0, 1 / (in_channels * out_channels))
         )

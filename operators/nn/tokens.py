@@ -2,7 +2,7 @@
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, wraps
 from typing import Any, Literal
@@ -19,10 +19,9 @@ from operators.base import (
     Operator,
     Points,
     Targets,
-    at_least,
     check_input,
 )
-from operators.nn.pointwise import Convolution, mlp, start_truncated
+from operators.nn.pointwise import mlp
 
 # A cache of tensors that depend on sizes only.
 
@@ -87,9 +86,8 @@ class Positions:
             return x[..., :0]
         if self.kind == "periodic":
             return torch.cat([torch.cos(2 * torch.pi * x), torch.sin(2 * torch.pi * x)], dim=-1)
-        axis = torch.linspace(0, 1, self.lattice, dtype=x.dtype, device=x.device)
-        reference = torch.stack(torch.meshgrid(*[axis] * self.dim, indexing="ij"), dim=-1)
-        return torch.linalg.vector_norm(x[..., None, :] - reference.flatten(0, -2), dim=-1)
+        reference = nodal([self.lattice] * self.dim, x).flatten(0, -2)
+        return torch.linalg.vector_norm(x[..., None, :] - reference, dim=-1)
 
     def beside(self, a: Function, x: Points) -> Float[Tensor, "batch *grid f"]:
         """Concatenate the positional features of the points x to the values of a."""
@@ -98,7 +96,12 @@ class Positions:
 
 
 class PointOperator(Operator):
-    """An operator whose input is the values of a function at arbitrary points."""
+    """An operator whose input is the values of a function at arbitrary points.
+
+    Attributes:
+        positions: Positional features, which are concatenated to the values of a.
+        features: Number of values and positional features of a point.
+    """
 
     domains = EVERYWHERE
     points_by_sample = True
@@ -106,18 +109,21 @@ class PointOperator(Operator):
 
     def __init__(self, in_channels: int, out_channels: int, dim: int, positions: Positions) -> None:
         super().__init__(in_channels, out_channels, dim)
-        self.positions = positions
+        self.positions, self.features = positions, in_channels + positions.count
 
 
 class FieldOperator(PointOperator):
     """u = D L E (a, x). Embedding E and decoder D act at each point; the layers L couple points."""
 
     embed: nn.Module
+    blocks: nn.ModuleList
     decoder: nn.Module
 
-    @abstractmethod
     def encoded(self, u: Function, mask: Real | None) -> Function:
-        """Apply the layers L. The grid axes of `mask` are flattened."""
+        """Apply the layers L, by default the blocks. The grid axes of `mask` are flattened."""
+        for block in self.blocks:
+            u = block(u, mask)
+        return u
 
     def forward(
         self, a: Function, x: Points, y: Targets | None = None, mask: Mask | None = None
@@ -156,8 +162,7 @@ class TokenOperator(PointOperator):
     ) -> Float[Tensor, "batch ... c_out"]:
         check_input(self, a, x, y, mask)
         if self.indices:
-            sizes = list(a.shape[1:-1])
-            x = mesh(sizes, x).reshape(*sizes, -1)
+            x = mesh(a.shape[1:-1], x)
         target, by_sample = x if y is None else y, x.ndim == a.ndim
         points = flattened(x, by_sample)
         outputs = points if y is None else flattened(y, by_sample)
@@ -180,15 +185,24 @@ def flattened(
     return x.flatten(int(by_sample), -2)
 
 
-def mesh(points: int | list[int], x: Float[Tensor, "*points dim"]) -> Float[Tensor, "latent dim"]:
-    """Product grid on [0, 1)^dim of the points j/n along an axis of n points, in the dtype of x.
+def mesh(sizes: Sequence[int], like: Tensor) -> Float[Tensor, "*grid dim"]:
+    """Product grid on [0, 1)^dim of the points j/n along an axis of n points.
 
-    >>> mesh(2, torch.zeros(5, 2)).tolist()
-    [[0.0, 0.0], [0.0, 0.5], [0.5, 0.0], [0.5, 0.5]]
+    >>> mesh([2], torch.zeros(1)).flatten()
+    tensor([0.0000, 0.5000])
     """
-    sizes = points if isinstance(points, list) else [points] * x.shape[-1]
-    axes = [torch.arange(n, dtype=x.dtype, device=x.device) / n for n in sizes]
-    return torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1).flatten(0, -2)
+    axes = [torch.arange(n, dtype=like.dtype, device=like.device) / n for n in sizes]
+    return torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)
+
+
+def nodal(sizes: Sequence[int], like: Tensor) -> Float[Tensor, "*grid dim"]:
+    """Product grid on [0, 1]^dim of the points j/(n - 1) along an axis of n points.
+
+    >>> nodal([3], torch.zeros(1)).flatten()
+    tensor([0.0000, 0.5000, 1.0000])
+    """
+    axes = [torch.linspace(0, 1, n, dtype=like.dtype, device=like.device) for n in sizes]
+    return torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)
 
 
 def sinusoids(x: Float[Tensor, "*points dim"], features: int) -> Float[Tensor, "*points f"]:
@@ -547,27 +561,6 @@ class SelfAttention(nn.Module):
         return nn.functional.gelu(merged(v))
 
 
-# Blocks and operators with attention among slices, for Transolver and its successors.
-
-
-Projection = Literal["convolution", "linear"]
-Padding = Literal["zeros", "circular"]
-
-
-def projected(projection: Projection, dim: int, width: int, padding: Padding) -> nn.Module:
-    """Layer that maps features before the attention: a convolution, or a pointwise linear map."""
-    if projection == "linear":
-        return nn.Linear(width, width)
-    return Convolution(dim, width, padding)
-
-
-def means(
-    sums: Float[Tensor, "*heads slices d"], totals: Float[Tensor, "*heads 1 slices"]
-) -> Float[Tensor, "*heads slices d"]:
-    """Weighted mean over each slice: the weighted sum divided by the total weight."""
-    return (sums / (totals.mT + 1e-5)).to(sums.dtype)
-
-
 class Block(nn.Module):
     """u <- u + attention(LN(u)), then u <- u + MLP(LN(u)). The attention gets the mask."""
 
@@ -580,57 +573,3 @@ class Block(nn.Module):
     def forward(self, u: Function, *mask: Real | None) -> Function:
         u = u + self.attention(self.norm1(u), *mask)
         return u + self.mlp(self.norm2(u))
-
-
-class SliceOperator(FieldOperator):
-    """An operator that consists of a pointwise MLP, blocks, and a pointwise LN and linear map.
-
-    The input of the MLP consists of a and the positions; a learned vector is added to its output.
-    The initial weights of linear maps are truncated normal.
-
-    Args:
-        slices: Number of slices of each head.
-        projection: Layer that maps features before the attention: "convolution", which needs a
-            grid, or "linear". With "linear" and coordinates "none", the operator commutes with
-            permutations of the points.
-        padding: Padding of convolutions: "zeros", or "circular" for periodic functions. With
-            "circular" and coordinates "none" the operator commutes with shifts.
-        orthogonal: Whether the initial map to the slices is orthogonal, as in the released
-            attention modules. Otherwise its weights are truncated normal, as in the released
-            models, which initialise all linear maps again. All slices are then nearly equal at
-            first.
-    """
-
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        dim: int,
-        positions: Positions,
-        width: int,
-        depth: int,
-        feedforward: int,
-        projection: Projection,
-        attention: Callable[[], nn.Module],
-    ) -> None:
-        super().__init__(in_channels, out_channels, dim, positions)
-        at_least(1, depth=depth)
-        at_least(2, lattice=positions.lattice)
-        if positions.lattice != Positions.lattice and positions.kind != "lattice":
-            raise ValueError(
-                f'lattice={positions.lattice} needs coordinates "lattice", got {positions.kind!r}'
-            )
-        if projection == "convolution":
-            self.domains, self.masks = MESHES, False
-        self.embed = mlp(in_channels + positions.count, 2 * width, width)
-        self.placeholder = nn.Parameter(torch.rand(width) / width)
-        self.blocks = nn.ModuleList(Block(width, attention(), feedforward) for _ in range(depth))
-        self.decoder = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, out_channels))
-        start_truncated(self)
-
-    def encoded(self, u: Function, mask: Real | None) -> Function:
-        """Add the learned vector, then apply the blocks."""
-        u = u + self.placeholder
-        for block in self.blocks:
-            u = block(u, mask)
-        return u

@@ -78,19 +78,15 @@ def check_operator(
             build.new()  # impossible settings are no fault of the operator
             claims = (_on_a_grid(build, expected, Path(folder)), _on_domains(build, expected))
             for claim, check in (pair for part in claims for pair in part):
-                _kept(f"in {dim}-D: {claim}", check)
                 checked.append(f"in {dim}-D: {claim}")
+                try:
+                    check()
+                except ContractError as error:
+                    raise ContractError(f"{checked[-1]}: not kept: {error}") from error
+                except Exception as error:  # raised by the operator
+                    kind, first = type(error).__name__, str(error).partition("\n")[0]
+                    raise ContractError(f"{checked[-1]}: {kind}: {first}") from error
     return checked
-
-
-def _kept(claim: str, check: Callable[[], None]) -> None:
-    try:
-        check()
-    except ContractError as error:
-        raise ContractError(f"{claim}: not kept: {error}") from error
-    except Exception as error:  # raised by the operator
-        first = str(error).partition("\n")[0]
-        raise ContractError(f"{claim}: {type(error).__name__}: {first}") from error
 
 
 @dataclass(frozen=True)

@@ -56,13 +56,6 @@ def padding(counts: tuple[int, ...], n: int) -> Tensor:
     return torch.arange(n) < torch.tensor(counts)[:, None]
 
 
-def _gradients(model: Operator, loss: Tensor) -> list[Tensor]:
-    parameters = list(model.parameters())
-    gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
-    pairs = zip(parameters, gradients, strict=True)
-    return [torch.zeros_like(p) if g is None else g for p, g in pairs]
-
-
 def batch_equals_its_samples_and_padding_changes_nothing(model: Operator, way: str) -> None:
     """The values and gradients of a batch are those of its samples alone. A sample alone has points
     that a batch shares, and no padding."""
@@ -92,7 +85,10 @@ def batch_equals_its_samples_and_padding_changes_nothing(model: Operator, way: s
     for one, batched in zip(alone, part(u), strict=True):
         close(batched, one, 1e-8, 1e-9, f"{way}: a sample has other values in a batch than alone")
     if by_sample:
-        of_batch, of_samples = (_gradients(model, losses(v)) for v in (part(u), alone))
+        of_batch, of_samples = (
+            torch.autograd.grad(losses(v), list(model.parameters()), materialize_grads=True)
+            for v in (part(u), alone)
+        )
         for one, batched in zip(of_samples, of_batch, strict=True):
             close(batched, one, 1e-6, 1e-7, f"{way}: the gradient of a batch is not the sum")
     if padded:

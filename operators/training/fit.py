@@ -136,14 +136,6 @@ def _kind(tensor: Tensor) -> str:
     return "complex numbers" if tensor.is_complex() else "integers"
 
 
-def _check(path: Path) -> None:
-    """Raise StartError if a checkpoint of a run is damaged."""
-    try:
-        check_checkpoint(path)
-    except CheckpointError as error:
-        raise StartError(str(error)) from None
-
-
 def start_from(operator: Operator, path: Path) -> dict[str, Any]:
     """Load initial weights from a file. Tensors have the published names or those of this package.
 
@@ -172,14 +164,16 @@ def start_from(operator: Operator, path: Path) -> dict[str, Any]:
     try:
         data = read(path)
         tensors = tensors_of(data)
+        of_run = all(name.startswith(_OF_CHECKPOINTS) for name in tensors)
+        if of_run:
+            check_checkpoint(path)
     except OSError as error:
         raise StartError(f"{path}: {error.strerror or error}") from None
     except FileError as error:
         raise StartError(str(error)) from None
     except (SafetensorError, ValueError, RecursionError) as error:
         raise StartError(f"{path} is damaged, or not a safetensors file: {error}") from None
-    if all(name.startswith(_OF_CHECKPOINTS) for name in tensors):
-        _check(path)
+    if of_run:
         prefix, *_ = _OF_CHECKPOINTS
         tensors = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
     given = {renamed(operator, name): tensor for name, tensor in tensors.items()}
@@ -484,19 +478,19 @@ def _stepped(state: _State, gradient: Step, batch: Batch, seed: int, train: Samp
         state.optimizer.step()
         return loss
     except torch.linalg.LinAlgError as error:  # pyright: ignore[reportPrivateImportUsage]
-        if _is_finite(state.predictor):
+        gradients = [p.grad for p in state.predictor.parameters() if p.grad is not None]
+        if all(bool(values.isfinite().all()) for values in gradients):
             raise
         raise _not_finite("gradient", len(state.history) + 1, train) from error
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
-    raise _too_large(gradient, batch)  # here the error no longer holds tensors in memory
-
-
-def _is_finite(predictor: nn.Module) -> bool:
-    """Whether the gradients of all parameters are finite."""
-    gradients = [p.grad for p in predictor.parameters() if p.grad is not None]
-    return all(bool(gradient.isfinite().all()) for gradient in gradients)
+    fits = gradient.largest(batch)  # here the error no longer holds tensors in memory
+    grid = " x ".join(map(str, batch.a.shape[1:-1]))
+    raise TrainingError(
+        f"out of memory with batch {len(batch)} on {grid} points: "
+        + (f"batch {fits} fits" if fits else "not even one sample fits")
+    )
 
 
 def _not_finite(quantity: str, epoch: int, train: Samples) -> TrainingError:
@@ -526,16 +520,6 @@ def _average(averaged: nn.Module, current: nn.Module, decay: float) -> None:
     )
     for old, new in zip(averaged.buffers(), current.buffers(), strict=True):
         old.copy_(new)
-
-
-def _too_large(gradient: Step, batch: Batch) -> TrainingError:
-    """The error to raise if a batch exceeds the memory. The message suggests a batch size."""
-    fits = gradient.largest(batch)
-    grid = " x ".join(map(str, batch.a.shape[1:-1]))
-    return TrainingError(
-        f"out of memory with batch {len(batch)} on {grid} points: "
-        + (f"batch {fits} fits" if fits else "not even one sample fits")
-    )
 
 
 def _write_history(folder: Path, history: list[Epoch], key: str) -> None:

@@ -12,7 +12,6 @@ whose momentum is cycled.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -172,8 +171,15 @@ class Scheduled:
                     f"the schedule {name} gives the learning rate {rate} in step {step}"
                 )
             group["lr"] = rate
-            if self.momentum is not None:
-                _set_momentum(group, self.momentum(step, *self.length))
+            if self.momentum is None:
+                continue
+            momentum = self.momentum(step, *self.length)
+            if "betas" in group:
+                group["betas"] = (momentum, *group["betas"][1:])
+            elif "momentum" in group:
+                group["momentum"] = momentum
+            else:
+                raise ValueError("the optimizer has no momentum that a schedule can set")
 
     def step(self) -> None:
         """Set the rates of the next step."""
@@ -183,15 +189,6 @@ class Scheduled:
     def rate(self) -> float:
         """Learning rate of the first parameter group in the present step."""
         return float(self.optimizer.param_groups[0]["lr"])
-
-
-def _set_momentum(group: dict[str, Any], momentum: float) -> None:
-    if "betas" in group:
-        group["betas"] = (momentum, *group["betas"][1:])
-    elif "momentum" in group:
-        group["momentum"] = momentum
-    else:
-        raise ValueError("the optimizer has no momentum that a schedule can set")
 
 
 register_schedule("1cycle", OneCycle)

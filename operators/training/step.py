@@ -283,7 +283,8 @@ def _captured(
     function: Callable[[], Result], stream: Any, device: torch.device
 ) -> tuple[Result, Callable[[], None]]:
     """Capture a function as a CUDA graph, without launching its kernels."""
-    graph, pool = torch.cuda.CUDAGraph(), _new_pool()
+    graph = torch.cuda.CUDAGraph()
+    pool = torch.cuda.graph_pool_handle() if torch.backends.cuda.is_built() else None
     try:
         # A capture that fails leaves its stream the current one; the outer context resets it.
         # Other threads may allocate memory meanwhile, for example to solve the next samples.
@@ -298,11 +299,6 @@ def _captured(
     return result, graph.replay
 
 
-def _new_pool() -> Any:
-    """Handle of a new memory pool for a capture; None if PyTorch was built without CUDA."""
-    return torch.cuda.graph_pool_handle() if torch.backends.cuda.is_built() else None
-
-
 def _undo(graph: Any, pool: Any, device: torch.device) -> None:
     """Release the memory pool and the graph of a failed capture; reset the random generator."""
     index = torch.cuda.current_device() if device.index is None else device.index
@@ -313,13 +309,9 @@ def _undo(graph: Any, pool: Any, device: torch.device) -> None:
         if pool is not None and version < (2, 14):
             stack.callback(torch._C._cuda_releasePool, index, pool)
             if version < (2, 13):
-                stack.callback(_end_allocation(), index, pool)
-
-
-def _end_allocation() -> Callable[[int, Any], None]:
-    """PyTorch's function that ends allocation from the memory pool of a capture."""
-    names = "_cuda_endAllocateToPool", "_cuda_endAllocateCurrentStreamToPool"
-    return next(getattr(torch._C, name) for name in names if hasattr(torch._C, name))
+                names = "_cuda_endAllocateToPool", "_cuda_endAllocateCurrentStreamToPool"
+                end = next(getattr(torch._C, name) for name in names if hasattr(torch._C, name))
+                stack.callback(end, index, pool)
 
 
 def _reset_generator(device: torch.device, index: int) -> None:
@@ -585,7 +577,8 @@ class Step:
         """The loss of a batch. The random numbers of the step depend only on `seed`."""
         with self.acceleration.products():
             self._prepare(batch)
-            _seed(seed, batch.a.device)
+            on_cpu = batch.a.device.type == "cpu"
+            (torch.default_generator if on_cpu else torch).manual_seed(seed)
             loss = (self._recorded or self._gradient)(batch)
             if self.ranks.count > 1:
                 self.ranks.mean_gradient(self.parameters)
@@ -674,14 +667,6 @@ class Step:
             why = why.__context__
         reason = (str(why).strip() or type(why).__name__).splitlines()[0] + more
         self.note = "; ".join(part for part in (self.note, f"{effect}: {reason}") if part)
-
-
-def _seed(seed: int, device: torch.device) -> None:
-    """Seed the random numbers of a device."""
-    if device.type == "cpu":
-        torch.default_generator.manual_seed(seed)
-    else:
-        torch.manual_seed(seed)
 
 
 def compiled(function: Callable[..., Any], tuned: bool = False) -> Callable[..., Any]:

@@ -123,26 +123,6 @@ def detached(values: Array) -> Array:
     return values if isinstance(values, np.ndarray) else values.detach()
 
 
-def recorded(values: Array) -> bool:
-    """Whether PyTorch records operations on the values for automatic differentiation."""
-    return not isinstance(values, np.ndarray) and bool(values.requires_grad)
-
-
-def multiplied(v: Array, factor: Array) -> Array:
-    """v times a factor, computed in place unless PyTorch records v.
-
-    If PyTorch records v, the result is a new tensor, because derivatives need the values of v.
-
-    >>> v = np.array([1.0, 2.0])
-    >>> multiplied(v, np.array([3.0, 4.0])) is v, v.tolist()
-    (True, [3.0, 8.0])
-    """
-    if recorded(v):
-        return v * factor
-    v *= factor
-    return v
-
-
 def scaled(
     v: Complex[Array, "*batch k"], factor: Float[Array, "*batch k"]
 ) -> Complex[Array, "*batch k"]:

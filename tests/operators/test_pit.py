@@ -198,9 +198,9 @@ def test_without_a_latent_mesh_all_attentions_are_those_of_blocks(attention):
 
 
 def test_latent_mesh_is_the_product_of_half_open_grids():
-    assert torch.equal(mesh(4, points(3)), points(4))
-    assert torch.equal(mesh(4, points(3, 3).flatten(0, 1)), points(4, 4).flatten(0, 1))
-    assert mesh([1, 2], points(3, 3).flatten(0, 1)).tolist() == [[0.0, 0.0], [0.0, 0.5]]
+    assert torch.equal(mesh([4], points(3)), points(4))
+    assert torch.equal(mesh([4, 4], points(3)), points(4, 4))
+    assert mesh([1, 2], points(3)).tolist() == [[[0.0, 0.0], [0.0, 0.5]]]
 
 
 def test_a_scale_stands_for_longer_coordinates():

@@ -11,8 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu
 
-from operators.models.transolver import EideticAttention, LinearPhysicsAttention, PhysicsAttention
-from operators.nn.tokens import SliceOperator
+from operators.models.transolver import (
+    EideticAttention,
+    LinearPhysicsAttention,
+    PhysicsAttention,
+    SliceOperator,
+)
 from tests.oracles.plain import affine, around, attended, chain
 
 

@@ -191,9 +191,7 @@ def test_complex_coefficients_of_each_sample_are_those_of_whole_arrays():
 
 def test_a_block_whose_samples_have_all_blown_up_is_left(monkeypatch):
     on, marched = torus(48), []
-    monkeypatch.setattr(
-        lane_steps.steps, "march", lambda *args: marched.append(args[-2]) or march(*args)
-    )
+    monkeypatch.setattr(lane_steps, "march", lambda *args: marched.append(args[-2]) or march(*args))
     step = Step.of((0.01 * on.laplacian)[None], 0.01)
     after, _ = LaneMarch(burgers(on), step, 0.01)(1e4 * modes(on, 9, 1), 64 * 5)
     assert not np.isfinite(after).any(axis=(1, 2)).all()

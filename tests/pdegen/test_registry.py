@@ -141,7 +141,7 @@ def test_a_worker_serves_two_versions_of_a_file(own):
         ("@equation\n", "", "registers nothing of its own: decorate an equation with @equation"),
         ('Literal["heat"]', "str", "Heat needs the field equation: Literal"),
         ("import numpy as np", "import nunpy as np", "line 6: ModuleNotFoundError: No module nam"),
-        ("class Heat", "clas Heat", "line 22: SyntaxError: invalid syntax"),
+        ("class Heat", "clas Heat", "line 20: SyntaxError: invalid syntax"),
     ],
 )
 def test_a_wrong_file_is_refused_in_one_line(own, old, new, said):
