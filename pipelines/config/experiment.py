@@ -15,7 +15,6 @@ from pydantic import (
     model_serializer,
     model_validator,
 )
-from torch import Tensor
 
 from operators.data import AtTime, Block, Map, Rollout, Samples, Task
 from operators.norms import has_one_spacing
@@ -50,8 +49,6 @@ from pipelines.config.declared import (
     parse_model,
 )
 from pipelines.config.shipped import check_asked, file_of
-
-# Physics, domain and functions of a store, read from its attributes.
 
 
 def physics_of(store: Store) -> Physics:
@@ -97,9 +94,6 @@ def functions_in(store: Store, role: str) -> list[str]:
     if not names:
         raise StoreError(f"{store.url} has no function with the role {role}")
     return names
-
-
-# Tables of an experiment: symmetries, normalisation and noise.
 
 
 Level = Annotated[float, Field(allow_inf_nan=False)] | tuple[float, float]
@@ -203,7 +197,11 @@ class Normalization(Strict):
         return input, self._of(self.target, step, "u")
 
     def _of(self, scaling: Scaling, pairs: Samples, which: Literal["a", "u"]) -> Normalizer:
-        values = _present_values(pairs, which)
+        if pairs.masked:  # without the padding of samples with fewer points
+            parts = pairs.in_order(64)
+            values = (getattr(part, which)[part.mask] for part in parts if part.mask is not None)
+        else:
+            values = pairs.inputs if which == "a" else pairs.targets
         if scaling == "pointwise":
             if not _same_nodes(pairs, which):
                 raise SchemaError(
@@ -235,14 +233,6 @@ def _same_nodes(pairs: Samples, which: Literal["a", "u"]) -> bool:
         return True
     meshed = not isinstance(pairs.domain, Cloud) or pairs.domain.cells is not None
     return meshed and (which == "a" or pairs.first().y is None)
-
-
-def _present_values(pairs: Samples, which: Literal["a", "u"]) -> Tensor | Iterable[Tensor]:
-    """All inputs ("a") or all targets ("u"). Padding of samples with fewer points is removed."""
-    if not pairs.masked:
-        return pairs.inputs if which == "a" else pairs.targets
-    parts = pairs.in_order(64)
-    return (getattr(part, which)[part.mask] for part in parts if part.mask is not None)
 
 
 class InputNoise(NoiseKind):
@@ -333,9 +323,6 @@ class InputNoise(NoiseKind):
     def build(self) -> NoiseModel:
         """The noise model for the level, or for the upper end of the range."""
         return self.at(self.level[1] if isinstance(self.level, tuple) else self.level)
-
-
-# The table `data.stream` of an experiment: samples that are solved during training.
 
 
 _TABLE = "data.stream"
@@ -472,9 +459,6 @@ def change_stream(
     changes[_TABLE] = Stream.parse(table, f"{where}, {_TABLE}").model_dump()
 
 
-# The table `data` of an experiment.
-
-
 _GRIDS = ("resolution", "resolutions")  # keys of `Data`, of which exactly one is set
 _NAMES = {"resolution", *(f"data.{key}" for key in _GRIDS)}  # `resolutions` is another key
 
@@ -574,9 +558,6 @@ def alternatives(changes: Mapping[str, object]) -> dict[str, object]:
     keys = [f"data.{name}" for name in _GRIDS]
     replaced = dict.fromkeys(keys) if len(changes.keys() & set(keys)) == 1 else {}
     return {**replaced, **changes}
-
-
-# The tables `training` and `task` of an experiment.
 
 
 Protocol = Literal["validation", "published"]

@@ -52,8 +52,6 @@ from pipelines.runs.score import MEASURES, NORMS, PARTS
 from pipelines.studies.benchmark import EPOCHS, SOME, BenchmarkRun, ProfileRun, row_case
 from pipelines.studies.runner import LEARNED, Row, by_case, mean_and_spread, mean_measured
 
-# Pictures of a benchmark: learning curves, and errors plotted against costs.
-
 
 def learning(run: BenchmarkRun, rows: Mapping[str, list[Row]], watched: str, name: str) -> Picture:
     """Mean and range over the seeds of the error on the watched samples after each epoch."""
@@ -137,9 +135,6 @@ def against_costs(
         "over the datasets of an operator."
     )
     return picture(figure, "all-costs", caption)
-
-
-# Parts that the reports of all studies share, and the report of a profile.
 
 
 Facts = list[tuple[str, ...]]
@@ -281,9 +276,6 @@ def _published_costs(profile: Profile, measured: Sequence[Row], held: str) -> li
     return [Table(lines, tuple(header), name="published")]
 
 
-# Facts in the report of a benchmark: the protocol of a dataset, and the costs of its solver.
-
-
 def protocol_facts(run: BenchmarkRun, dataset: str) -> Facts:
     """Settings that all operators share."""
     experiment, store = run.benchmark.datasets[dataset].load(), run.stores[dataset]
@@ -354,9 +346,6 @@ def _solver(run: BenchmarkRun, dataset: str) -> Facts:
         spent = f"{duration(solve.seconds)}, error {scientific(solve.error)}"
         words.append(f"{settings(changed)}: {spent}")
     return [("Solver, at several resolutions", "; ".join(words))]
-
-
-# Tables of a benchmark: table.csv, and the tables of errors and costs in the report.
 
 
 _COLUMNS: tuple[str, ...] = (

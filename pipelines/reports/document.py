@@ -186,9 +186,6 @@ def _line(words: Sequence[str]) -> str:
     return " & ".join(map(latex_text, words)) + r" \\"
 
 
-# Text for numbers and settings in reports.
-
-
 TAGS = ("equation", "law", "method", "name")  # keys whose value names the part of a recipe
 
 

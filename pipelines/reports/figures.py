@@ -39,11 +39,8 @@ from pipelines.reports.document import Picture, plus_minus, scientific, signific
 from pipelines.reports.palette import DASHES, ERROR, INKS, MARKERS, MODEL, QUIET, SHADE, TRUTH
 from pipelines.studies.inversions import CONSTANT, Cell
 
-# Colour, dashes and marker of each method. They are the same in every report.
-
-
-# Each line has one colour per name, in the order of INKS; later lines repeat the colours with
-# other dashes and markers.
+# Names of operators, whose styles are the same in every report. Each line has one colour per name,
+# in the order of INKS; later lines repeat the colours with other dashes and markers.
 _OPERATORS = (
     ("FNO", "GT", "DeepONet", "ONO", "Transolver", "PiT", "", "LRSA"),
     ("FNO++", "Transformer", "FT", "ST", "LT", "Self-PiT", "", "GNOT"),
@@ -336,9 +333,6 @@ def svg(figure: Figure, name: str, label: str) -> str:
     return body.replace("<svg", f'<svg role="img" aria-label="{escape(label)}"', 1).strip()
 
 
-# Charts of trained operators: learning curves and distributions of errors.
-
-
 _BINNED = 20  # samples from which a histogram is drawn
 _HEIGHT = 2.6  # inches
 _FLOOR = 1e-16  # of errors on a logarithmic axis
@@ -566,9 +560,6 @@ def sample_by_sample(reference: tuple[str, np.ndarray], errors: Mapping[str, np.
     logarithmic(axes, "y", drawn)
     legend(figure, axes)
     return figure
-
-
-# Charts of the errors in a study: curves, matrices, and errors plotted against costs.
 
 
 MEAN_ERROR = "mean relative L² error"

@@ -38,8 +38,6 @@ from pipelines.studies.inversions import CONSTANT, Cell, Trained, key, on_cells
 from pipelines.studies.noise import HALF, LEVEL, NoiseStudy
 from pipelines.studies.runner import Execution
 
-# Pictures of the errors in a noise study: a matrix, and curves against the noise level.
-
 
 def styles_of(study: NoiseStudy, methods: Sequence[Cell] | None = None) -> dict[Cell, Style]:
     """Style of each method of a study; by default of all that assume the true level."""

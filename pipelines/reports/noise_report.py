@@ -35,8 +35,6 @@ from pipelines.studies.inversions import ALL, CONSTANT, Cell
 from pipelines.studies.noise import MEASURES, NoiseStudy
 from pipelines.studies.runner import Execution, Row
 
-# Published errors of single samples, by experiment: captions of figures.
-
 
 @dataclass(frozen=True)
 class Caption:
@@ -68,9 +66,6 @@ CAPTIONS: dict[str, tuple[Caption, ...]] = {
         Caption("12 (f)", 0.1, 0.05, 0.0691),
     )
 }
-
-
-# The section of a noise study about published errors of single samples.
 
 
 def captions(
@@ -110,9 +105,6 @@ def captions(
         "the share of samples whose error is smaller than the published one.",
     )
     return [Section("Published errors of one sample", text, (Table(lines, header),))]
-
-
-# The setting of a noise study: the noise with its size at each level, data, methods, trainings.
 
 
 def noise_section(study: NoiseStudy) -> Section:

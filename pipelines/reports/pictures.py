@@ -165,9 +165,6 @@ def sample_slides(
     return slides, places.index(order[(len(order) - 1) // 2])
 
 
-# Pictures of test samples: inputs, targets, predictions by one or several operators, errors.
-
-
 FEW = 4  # largest number of channels of a sample, and of operators, in one picture
 _Row = list[Panel | None]
 
@@ -455,9 +452,6 @@ def predictions_in_panels(truth: Functions, predicted: Mapping[str, np.ndarray])
         panels += [p.panel(0, channel, scale, name)]
         panels += [error.panel(0, channel, Normalize(-largest, largest), "p − u")]
     return sheet(wrapped(panels))
-
-
-# Pictures of trajectories: frames, animations and power spectra.
 
 
 _FRAME_ROWS = ("truth {}", "prediction p", "difference p − {}")

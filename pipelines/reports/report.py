@@ -55,9 +55,6 @@ from pipelines.runs.finished import (
 from pipelines.runs.reproduction import described, reproduction, toml
 from pipelines.runs.score import MEASURES, Score, at_interface, phases, std, times_in
 
-# LaTeX formulas of a run: the equation, the learned map, the loss and the error.
-
-
 _INDEXED = re.compile(r"(?P<letter>\w)(?P<index>[₀-₉]*)")
 
 
@@ -192,9 +189,6 @@ def _letters(names: str) -> str:
         index = f"_{{{below}}}" if below else ""
         words.append(document.symbols(letter["letter"]).strip() + index)
     return r",\,".join(words)
-
-
-# Facts of a run for its report: equation, data, learned map, model and training.
 
 
 PROTOCOLS = {
@@ -386,9 +380,6 @@ def _noise(run: FinishedRun) -> list[tuple[str, ...]]:
     levels = "; each sample has its own level, which the model is given" * bool(noise.levels)
     text = f"{kind}, {settings(declared)}{levels}; {drawn}; frozen in validation and test"
     return [(f"Noise on {inputs}", text), *facts]
-
-
-# The section of a run report about predictions and their errors.
 
 
 def section(run: FinishedRun) -> Section:
@@ -584,9 +575,6 @@ def _at_the_interface(run: FinishedRun, error: np.ndarray) -> str:
         f"Its mean is {error[near].mean():.3g} in cells next to an interface and "
         f"{error[~near].mean():.3g} in the other cells."
     )
-
-
-# The section of a run report about scores on all grids, compared with trivial predictions.
 
 
 _BESIDE = "model and trivial predictions"

@@ -67,8 +67,6 @@ from pipelines.studies.runner import (
     seconds,
 )
 
-# Cases of a benchmark: pairs of an operator and a dataset whose dimension it supports.
-
 
 def cases_on(benchmark: Benchmark, dims: Mapping[str, int]) -> list[Case]:
     """The cases of a benchmark whose operator supports the dimension of the dataset.
@@ -104,9 +102,6 @@ def nothing_left(benchmark: Benchmark) -> SchemaError:
         f"benchmark {benchmark.name}: no operator supports the dimension of "
         f"{', '.join(benchmark.datasets)}"
     )
-
-
-# Choice of the settings of a benchmark's trainings, by its search or its budget.
 
 
 EPOCHS = "training.epochs"
@@ -188,9 +183,6 @@ def tuning_seconds(run: BenchmarkRun, case: Case, chosen: Mapping[str, object]) 
     others = [values for values in tried(run, case) if values != chosen]
     folders = [run.training(case, 0, values).folder for values in others]
     return sum(e.seconds for f in folders if f.exists() for e in recorded_history(f))
-
-
-# Results of a profile in a folder: the cost of a training step of each operator on one grid.
 
 
 PROFILE_HOLDING = FolderClaim(
@@ -628,9 +620,6 @@ def check_place(name: str, folder: Path, resume: bool, overwrite: bool) -> None:
     HOLDING.check(folder, resume, overwrite)
 
 
-# Break-even points of the operators of a benchmark, recomputed from the logs of the runs only.
-
-
 def break_evens(folder: Path) -> dict[str, tuple[float, float]]:
     """The break-even of each case: first as computed from the logs, then as stated in table.csv.
 
@@ -692,9 +681,6 @@ def _searched(run: BenchmarkRun, case: Case, row: Row) -> float:
     others = [chosen for chosen in tried(run, case) if chosen != row.chosen]
     folders = [run.training(case, 0, chosen).folder for chosen in others]
     return sum(_seconds(folder) for folder in folders if folder.exists())
-
-
-# Finished tables that get further rows or columns.
 
 
 def extended(run: BenchmarkRun, whole: Benchmark) -> BenchmarkRun:

@@ -32,9 +32,6 @@ from pipelines.config.experiment import Experiment, InputNoise, domain_of
 from pipelines.runs.data import Source
 from pipelines.studies.runner import StudyTraining
 
-# Cells of a noise study, each of which is a training or a test, and parsing of noise levels.
-
-
 ALL = "all"
 NONE = "none"  # as the only name of a classical method, it stands for no method
 Trained = float | tuple[float, float]  # a level, or the ends of a range of levels
@@ -170,9 +167,6 @@ def check_classical(
         )
 
 
-# The operators of a noise study: experiments that differ in the operator alone.
-
-
 _LISTED = {"training.seed": "--seeds", "noise.level": "--train-levels and --test-levels"}
 _SHARED = ("data", "noise", "task")  # tables that all operators of a study have in common
 
@@ -283,9 +277,6 @@ def recorded_study(folder: Path) -> dict[str, Any]:
         return read_json(folder / "study.json")
     except (FileNotFoundError, DamagedError):
         return {}
-
-
-# The trainings and tests of a noise study: operators, noise levels and seeds.
 
 
 @dataclass(frozen=True)

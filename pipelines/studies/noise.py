@@ -38,9 +38,6 @@ from pipelines.studies.inversions import (
 )
 from pipelines.studies.runner import Execution, Row, Study, content
 
-# Calibration of predicted phase probabilities: Brier score and reliability.
-
-
 Truth = Float[np.ndarray, " *shape"]
 
 
@@ -67,9 +64,6 @@ def reliability(probability: Truth, phase: Truth, bins: int = 10) -> Float[np.nd
     sums = (np.bincount(bin_of, weights=w.ravel(), minlength=bins) for w in (probability, phase))
     mean_p, share = (total / divisor for total in sums)
     return np.stack([mean_p, share, count], axis=1)
-
-
-# Measures of the accuracy of reconstructions in a noise study.
 
 
 LEVEL = 0.9  # stated probability of the sets and intervals whose coverage is counted

@@ -102,11 +102,8 @@ def write_table(folder: Path, history: Sequence[Epoch]) -> None:
     write(folder / TABLE, text.getvalue().encode())
 
 
-# MLflow tracker. A training is an MLflow run, identified by the tag `pdegen.training`.
-
-
 DEFAULT = "sqlite:///mlflow.db"  # the default of MLflow
-_TAG = "pdegen.training"
+_TAG = "pdegen.training"  # of the MLflow run that belongs to a training
 _MOST = {"metrics": 1000, "params": 100, "value": 6000}  # limits of a request to MLflow
 _CREDENTIALS = re.compile(r"//[^/@\s]*@")
 _END = re.compile(r"\. | \[SQL| \(Background on")
@@ -250,9 +247,6 @@ def _message(error: Exception) -> str:
     return _END.split(text)[0][:300]
 
 
-# TensorBoard tracker. It writes event files to the folder of a run.
-
-
 FOLDER = "tensorboard"
 _SUFFIX = ".pdegen"
 
@@ -295,9 +289,6 @@ def _opened_writer(run: TrackedRun) -> Callback:
         writer.flush() if status == RUNNING else writer.close()
 
     return write
-
-
-# Output of a training to trackers. If a tracker fails, the training continues.
 
 
 KNOWN = ("tensorboard", "mlflow")
