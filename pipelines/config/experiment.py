@@ -404,8 +404,7 @@ class Stream(Strict):
 
 
 def _exact(value: object, keys: Collection[str], place: str = "") -> object:
-    """A recipe without the keys that change only how well its functions are resolved: the dotted
-    `keys` of its discretisation, and the numbers of modes of random fields."""
+    """A recipe without the dotted `keys` and numbers of modes, which change only its resolution."""
     if not isinstance(value, Mapping):
         return value
     table = {f"{place}{key}": item for key, item in value.items() if key != "modes"}
@@ -519,8 +518,7 @@ class Data(Strict):
 
     @model_serializer(mode="wrap")
     def _with_one_grid(self, content: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out the one of `resolution` and `resolutions` that is not set, as records of
-        earlier versions do."""
+        """Leave out `resolution` or `resolutions` if unset, as earlier records do."""
         table = content(self)
         return {key: v for key, v in table.items() if key not in _GRIDS or v is not None}
 

@@ -4,7 +4,7 @@ changed."""
 import io
 import math
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from itertools import product
@@ -96,18 +96,12 @@ def styles(names: Sequence[str]) -> dict[str, Style]:
     3
     """
     fixed = {name: _FIXED[name] for name in names if name in _FIXED}
-    free = _free({*fixed.values()}, {colour for colour, _ in fixed.values()}, len(names))
-    slots = iter(free)
+    taken, colours = {*fixed.values()}, {colour for colour, _ in fixed.values()}
+    rows = range(1 + len(_OPERATORS) + len(names) // len(INKS))
+    free = [(c, row) for row, c in product(rows, range(len(INKS))) if (c, row) not in taken]
+    # colours that no name has come first
+    slots = iter(sorted(free, key=lambda slot: (slot[1] + (slot[0] in colours), slot)))
     return {name: _slot(*(fixed[name] if name in fixed else next(slots))) for name in names}
-
-
-def _free(
-    slots: Collection[tuple[int, int]], colours: Collection[int], count: int
-) -> list[tuple[int, int]]:
-    """Pairs (colour, row) that no method uses. Pairs whose colour is not in use come first."""
-    rows = range(1 + len(_OPERATORS) + count // len(INKS))
-    every = [(c, row) for row, c in product(rows, range(len(INKS))) if (c, row) not in slots]
-    return sorted(every, key=lambda slot: (slot[1] + (slot[0] in colours), slot))
 
 
 def study_styles(methods: Sequence[Cell], kind: str, names: Sequence[str]) -> dict[Cell, Style]:

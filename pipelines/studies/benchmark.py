@@ -509,8 +509,7 @@ class BenchmarkRun(Study[Seeded]):
             raise SchemaError(f"{case}: {error}") from error
 
     def _check_folders(self, case: Case, seed: int) -> None:
-        """Raise RunError if the run folders of a part have finished trainings with other
-        settings."""
+        """Raise RunError if run folders have finished trainings with other settings."""
         for chosen in self.benchmark.searched(case) or [{}]:
             self.training(case, seed, chosen).check_folder()
         if self.benchmark.budget is not None:
@@ -518,8 +517,7 @@ class BenchmarkRun(Study[Seeded]):
                 self.training(case, seed, chosen).check_folder()
 
     def _check_measure(self, case: Case, source: Source) -> None:
-        """Raise SchemaError if the error measure that a dataset declares cannot be computed from
-        its samples."""
+        """Raise SchemaError if a dataset's error measure cannot be computed from its samples."""
         pairs = source.samples("test", noise=None)
         measure = self.benchmark.datasets[case.dataset].measure
         first = pairs.first()

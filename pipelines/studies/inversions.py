@@ -221,11 +221,15 @@ def operator_experiments(
         else:
             common[key] = value
     shared = experiment.on(store, common)
-    variants = tuple(_variant(shared, name, changes) for name, changes in by_operator.items())
-    for name, variant in zip(models, variants, strict=True):
+    variants = dict[str, Experiment]()
+    for name, changes in by_operator.items():
+        variant = shared
+        if name != shared.model.name:
+            variant = shared.with_overrides({"model.name": name})
+        variants[name] = variant.with_overrides(changes) if changes else variant
+    for name, variant in variants.items():
         check_alike(shared, variant, name)
-    by_name = dict(zip(models, variants, strict=True))
-    return by_name.get(experiment.model.name, shared), variants
+    return variants.get(experiment.model.name, shared), tuple(variants.values())
 
 
 def _check_key(experiment: Experiment, key: str) -> None:
@@ -263,12 +267,6 @@ def check_alike(experiment: Experiment, variant: Experiment, name: str) -> None:
                 f"operators of a study share the {table}, those of {name} differ: "
                 f"set keys of {table} without the name of an operator"
             )
-
-
-def _variant(experiment: Experiment, name: str, changes: Mapping[str, Any]) -> Experiment:
-    if name != experiment.model.name:
-        experiment = experiment.with_overrides({"model.name": name})
-    return experiment.with_overrides(changes) if changes else experiment
 
 
 def recorded_study(folder: Path) -> dict[str, Any]:
@@ -572,8 +570,7 @@ class Inversions:
 
     @property
     def equation_digest(self) -> str | None:
-        """SHA-256 of the user's file of the equation, whose map the methods invert; None for
-        equations of packages, and if the equation is not used."""
+        """SHA-256 of the user's file that defines the inverted equation; None without one."""
         file = None if self.unsuited else plugin_of(type(self._problem))
         return None if file is None else file.digest
 

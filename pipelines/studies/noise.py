@@ -95,17 +95,14 @@ class Reconstructed:
 
     @cached_property
     def agreement(self) -> tuple[Scores | None, Scores | None]:
-        """Intersection over union and Hausdorff distance of the phases; None if there are no
-        phases.
-        """
+        """Intersection over union and Hausdorff distance of the phases; None without phases."""
         if self.values is None:
             return None, None
         return agreement(self.fields, self.truth, self.values)
 
     @property
     def misclassified(self) -> Scores | None:
-        """Fraction of the cells that the reconstruction assigns to the wrong phase; None if there
-        are no phases."""
+        """Fraction of cells that get the wrong phase; None without phases."""
         if self.values is None:
             return None
         wrong = phases(self.fields, self.values) != phases(self.truth, self.values)
