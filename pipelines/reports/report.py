@@ -318,18 +318,22 @@ def learned(run: FinishedRun) -> str:
         a, u = (symbol(run.store, name) for name in (data.input, data.target))
         seen = not task.history or (isinstance(task, Rollout) and task.static)
         names = {data.target: u} | ({data.input: a} if seen else {})
-        renamed = "".join(
-            f"; {letter} is the variable {name} of the store"
-            for name, letter in names.items()
-            if letter != name
-        )
-        return f"{_in_time(task, a, u)}{_given(run)}, on {grid} points{renamed}"
+        return f"{_in_time(task, a, u)}{_given(run)}, on {grid} points{_called(names)}"
     inputs, targets = map(listed, run.experiment.variables)
     target = f"{targets} on the same points"
     if data.target_resolution is not None:
         cells = points(data.target_resolution, run.dimension)
         target = f"{targets}, its averages over {cells} cells"
     return f"{inputs} on {grid} points{_given(run)} → {target}"
+
+
+def _called(symbols: Mapping[str, str]) -> str:
+    """Text that names the store variable of each symbol whose variable has another name."""
+    return "".join(
+        f"; {letter} is the variable {name} of the store"
+        for name, letter in symbols.items()
+        if letter != name
+    )
 
 
 def _given(run: FinishedRun) -> str:
