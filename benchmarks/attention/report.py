@@ -14,7 +14,7 @@ from benchmarks.attention.sturm_liouville import Line, SturmLiouville, Walls, pr
 from operators.training.evaluate import positions, quadrature_of
 from pdegen.domains import Box, Domain, Grid, NodalGrid
 from pipelines.config.experiment import physics_of
-from pipelines.reports import pictures as samples
+from pipelines.reports import pictures
 from pipelines.reports.document import Section, Table, points
 from pipelines.reports.fields import Curves, Look, Panel, line, sheet
 from pipelines.reports.figures import curves, picture
@@ -30,14 +30,14 @@ def sections(run: FinishedRun) -> list[Section]:
     """Section on the attention layers at the median test sample; empty without such layers."""
     if getattr(run.experiment.model, "attention", "none") in ("none", None):
         return []
-    i = samples.ranked(run.errors(run.prediction)[:, 0])["median"]
+    i = pictures.ranked(run.errors(run.prediction)[:, 0])["median"]
     layers = _layers(run, i)
     if not layers:
         return []
     domain = _attention_domain(run, i, layers[0].after.shape[1])
     eigen = None if domain is None else _eigenfunctions(run, i, domain)
     spectra = [layer.spectra[0].double().numpy() for layer in layers]
-    pictures = [picture(
+    drawn = [picture(
         _spectra(spectra), "attention-spectra",
         "Singular values of the output of each attention head, over the largest one of the head: "
         "the mean over the heads of a layer, and their range. Values below 1e-7 are rounding.",
@@ -47,7 +47,7 @@ def sections(run: FinishedRun) -> list[Section]:
         beside = (
             "" if functions is None else f"; last row: {_operator_formula(run)}, the first of them"
         )
-        pictures.insert(0, picture(
+        drawn.insert(0, picture(
             _functions(domain, layers, functions), "attention-functions",
             "Leading functions of the first and the last layer with attention, with their shares "
             f"of the energy{beside}.",
@@ -67,7 +67,7 @@ def sections(run: FinishedRun) -> list[Section]:
             f"the mean of cos² of the {k} principal angles between this span and the span of the "
             f"{k} leading functions of the features; random spans have {k / n:.3f}.",
         )
-    return [Section("What attention does", text, (_table(layers, eigen),), tuple(pictures))]
+    return [Section("What attention does", text, (_table(layers, eigen),), tuple(drawn))]
 
 
 def agreement(u: np.ndarray, eigenfunctions: np.ndarray) -> tuple[float, np.ndarray]:

@@ -27,9 +27,6 @@ from pipelines.config.declared import MODELS, Model, ModelSpec
 from pipelines.config.experiment import Experiment, Protocol, load_experiment, merged, without
 from pipelines.config.shipped import check_slugs, file_of, read_benchmark, slug
 
-# Tables of a benchmark or profile file: datasets, operators and the quick version.
-
-
 _Keys = BeforeValidator(lambda keys: flattened(keys) if isinstance(keys, Mapping) else keys)
 _Overrides = Annotated[dict[str, Any], _Keys]
 Overrides = Annotated[_Overrides, Field(default_factory=dict)]
@@ -224,9 +221,6 @@ class Profile(Extending):
         if not self.source and any(entry.published for entry in self.operators.values()):
             raise ValueError("published costs need their source: publication, table and machine")
         return self
-
-
-# Checks of a benchmark that need its experiments, operators and recipes.
 
 
 _FIXED = ("training.seed", "training.protocol", "training.weights")  # of all trials of a search
@@ -645,9 +639,6 @@ def _check_operators(operators: Mapping[str, Entry], datasets: Mapping[str, Data
     check_slugs(operators, "operators")
 
 
-# Rows of a benchmark for operators of users' files.
-
-
 def with_plugin_rows(benchmark: Benchmark) -> Benchmark:
     """A benchmark with one more row for each operator of a user's file that it does not have.
 
@@ -661,11 +652,16 @@ def with_plugin_rows(benchmark: Benchmark) -> Benchmark:
         if model is not None
     ]
     present = {model.name for model in models} | benchmark.operators.keys()
-    rows = {
-        name: _row(name, benchmark)
-        for name, registered in OPERATORS.items()
-        if name not in present and plugin_of(registered.operator) is not None
-    }
+    rows = dict[str, Entry]()
+    for name, registered in OPERATORS.items():
+        if name in present or plugin_of(registered.operator) is None:
+            continue
+        table = {"name": name}
+        model = MODELS[name].parse(table, f"model {name}")
+        taken = [label for label in benchmark.datasets if _takes(model, benchmark, label)]
+        # if no dataset fits, whether the row is asked for is known later
+        content = {"models": dict.fromkeys(taken, table)} if taken else {"model": table}
+        rows[name] = Entry.parse(content, name)
     if not rows:
         return benchmark
     operators = {**benchmark.operators, **rows}
@@ -674,15 +670,6 @@ def with_plugin_rows(benchmark: Benchmark) -> Benchmark:
     except ValueError as error:
         raise SchemaError(f"benchmark {benchmark.name}: {error}") from None
     return benchmark.model_copy(update={"operators": operators})
-
-
-def _row(name: str, benchmark: Benchmark) -> Entry:
-    table = {"name": name}
-    model = MODELS[name].parse(table, f"model {name}")
-    taken = [label for label in benchmark.datasets if _takes(model, benchmark, label)]
-    if taken:
-        return Entry.parse({"models": dict.fromkeys(taken, table)}, name)
-    return Entry.parse({"model": table}, name)  # whether it is asked for is known later
 
 
 def _takes(model: Model, benchmark: Benchmark, dataset: str) -> bool:

@@ -185,9 +185,6 @@ def _validator(kind: type[Declared]) -> SchemaValidator:
     return SchemaValidator(core_schema.tagged_union_schema({name: choice}, "name"))
 
 
-# The tables `optimizer`, `schedule` and `loss` of a training.
-
-
 _C = TypeVar("_C", bound="Choice")
 _SMALLEST, _LARGEST = torch.finfo(torch.float32).tiny, torch.finfo(torch.float32).max
 
@@ -270,9 +267,6 @@ LossTable.tables = Tables(LOSSES, partial(_declared, LossTable, "loss"))
 OptimizerSpec = Annotated[OptimizerTable, OptimizerTable.tables]
 ScheduleSpec = Annotated[ScheduleTable, ScheduleTable.tables]
 LossSpec = Annotated[LossTable, LossTable.tables]
-
-
-# The tables `model` of experiments. Their keys are the arguments of operator constructors.
 
 
 _MAX_WEIGHT_BYTES = 2**40

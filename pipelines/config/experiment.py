@@ -15,7 +15,6 @@ from pydantic import (
     model_serializer,
     model_validator,
 )
-from torch import Tensor
 
 from operators.data import AtTime, Block, Map, Rollout, Samples, Task
 from operators.norms import has_one_spacing
@@ -50,8 +49,6 @@ from pipelines.config.declared import (
     parse_model,
 )
 from pipelines.config.shipped import check_asked, file_of
-
-# Physics, domain and functions of a store, read from its attributes.
 
 
 def physics_of(store: Store) -> Physics:
@@ -97,9 +94,6 @@ def functions_in(store: Store, role: str) -> list[str]:
     if not names:
         raise StoreError(f"{store.url} has no function with the role {role}")
     return names
-
-
-# Tables of an experiment: symmetries, normalisation and noise.
 
 
 Level = Annotated[float, Field(allow_inf_nan=False)] | tuple[float, float]
@@ -203,7 +197,11 @@ class Normalization(Strict):
         return input, self._of(self.target, step, "u")
 
     def _of(self, scaling: Scaling, pairs: Samples, which: Literal["a", "u"]) -> Normalizer:
-        values = _present_values(pairs, which)
+        if pairs.masked:  # without the padding of samples with fewer points
+            parts = pairs.in_order(64)
+            values = (getattr(part, which)[part.mask] for part in parts if part.mask is not None)
+        else:
+            values = pairs.inputs if which == "a" else pairs.targets
         if scaling == "pointwise":
             if not _same_nodes(pairs, which):
                 raise SchemaError(
@@ -235,14 +233,6 @@ def _same_nodes(pairs: Samples, which: Literal["a", "u"]) -> bool:
         return True
     meshed = not isinstance(pairs.domain, Cloud) or pairs.domain.cells is not None
     return meshed and (which == "a" or pairs.first().y is None)
-
-
-def _present_values(pairs: Samples, which: Literal["a", "u"]) -> Tensor | Iterable[Tensor]:
-    """All inputs ("a") or all targets ("u"). Padding of samples with fewer points is removed."""
-    if not pairs.masked:
-        return pairs.inputs if which == "a" else pairs.targets
-    parts = pairs.in_order(64)
-    return (getattr(part, which)[part.mask] for part in parts if part.mask is not None)
 
 
 class InputNoise(NoiseKind):
@@ -335,9 +325,6 @@ class InputNoise(NoiseKind):
         return self.at(self.level[1] if isinstance(self.level, tuple) else self.level)
 
 
-# The table `data.stream` of an experiment: samples that are solved during training.
-
-
 _TABLE = "data.stream"
 CANDIDATES = 8  # for each drawn sample, by default
 RECIPE_KEYS = ("overrides", "coarse")  # tables whose keys are those of a recipe
@@ -417,8 +404,7 @@ class Stream(Strict):
 
 
 def _exact(value: object, keys: Collection[str], place: str = "") -> object:
-    """A recipe without the keys that change only how well its functions are resolved: the dotted
-    `keys` of its discretisation, and the numbers of modes of random fields."""
+    """A recipe without the dotted `keys` and numbers of modes, which change only its resolution."""
     if not isinstance(value, Mapping):
         return value
     table = {f"{place}{key}": item for key, item in value.items() if key != "modes"}
@@ -470,9 +456,6 @@ def change_stream(
         if loaded is not None:
             table[name] = overridden(loaded, table.get(name, {}), values)
     changes[_TABLE] = Stream.parse(table, f"{where}, {_TABLE}").model_dump()
-
-
-# The table `data` of an experiment.
 
 
 _GRIDS = ("resolution", "resolutions")  # keys of `Data`, of which exactly one is set
@@ -535,8 +518,7 @@ class Data(Strict):
 
     @model_serializer(mode="wrap")
     def _with_one_grid(self, content: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out the one of `resolution` and `resolutions` that is not set, as records of
-        earlier versions do."""
+        """Leave out `resolution` or `resolutions` if unset, as earlier records do."""
         table = content(self)
         return {key: v for key, v in table.items() if key not in _GRIDS or v is not None}
 
@@ -574,9 +556,6 @@ def alternatives(changes: Mapping[str, object]) -> dict[str, object]:
     keys = [f"data.{name}" for name in _GRIDS]
     replaced = dict.fromkeys(keys) if len(changes.keys() & set(keys)) == 1 else {}
     return {**replaced, **changes}
-
-
-# The tables `training` and `task` of an experiment.
 
 
 Protocol = Literal["validation", "published"]

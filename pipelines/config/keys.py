@@ -181,7 +181,9 @@ def _of_kind(
         if inner:
             table = None if content is None else content.get(name, default)
             below = cast("Mapping[str, Any]", default) if isinstance(default, Mapping) else _NOTHING
-            path = f"{prefix}{name}{_suffix(field.annotation)}."
+            origins = {*map(get_origin, (field.annotation, *get_args(field.annotation)))}
+            suffix = ".NAME" if dict in origins else "[]" if origins & {list, tuple} else ""
+            path = f"{prefix}{name}{suffix}."
             yield from _of_table(inner, path, table, below, when)
             continue
         type_, allowed, words = _typed(field.annotation, field.metadata)
@@ -225,12 +227,6 @@ def _word(field: FieldInfo) -> str | None:
     return words[0] if len(words) == 1 and isinstance(words[0], str) else None
 
 
-def _suffix(annotation: Any) -> str:
-    """Suffix of the key: ".NAME" for a table of tables, "[]" for a list of tables, else ""."""
-    origins = {get_origin(part) for part in (annotation, *get_args(annotation))}
-    return ".NAME" if dict in origins else "[]" if origins & {list, tuple} else ""
-
-
 def _typed(annotation: Any, metadata: list[Any]) -> tuple[str, str, Mapping[str, str]]:
     """Describe an annotation in words by its type, its allowed values and its choices."""
     origin, arguments = get_origin(annotation), get_args(annotation)
@@ -251,20 +247,12 @@ def _typed(annotation: Any, metadata: list[Any]) -> tuple[str, str, Mapping[str,
         elements = [argument for argument in arguments if argument is not Ellipsis]
         kind, allowed, _ = _typed(elements[0], []) if elements else ("value", "", {})
         count = f"{len(elements)} " if origin is tuple and Ellipsis not in arguments else ""
-        return f"list of {count}{_plural(kind)}", _joined([allowed, *limits]), {}
+        nouns = [part.partition(" of ") for part in kind.split(" or ")]
+        plural = " or ".join(f"{noun}s{of}{rest}" for noun, of, rest in nouns)
+        return f"list of {count}{plural}", _joined([allowed, *limits]), {}
     if origin in (dict, Mapping) or annotation is dict:
         return "table", _joined(limits), {}
     return _NUMBERS.get(annotation, "any value"), _joined(limits), {}
-
-
-def _plural(kind: str) -> str:
-    return " or ".join(f"{head}s{rest}" for head, rest in map(_head, kind.split(" or ")))
-
-
-def _head(kind: str) -> tuple[str, str]:
-    """Split a type into its noun and the rest: "list of numbers" into "list", " of numbers"."""
-    head, of, rest = kind.partition(" of ")
-    return head, of + rest
 
 
 def _joined(limits: list[str]) -> str:

@@ -26,8 +26,7 @@ from pdegen.store.reading import open_sealed
 from pipelines.config.benchmark import Case, Entry, Profile, StepCost, TrainingFact
 from pipelines.config.experiment import Experiment, without
 from pipelines.config.shipped import records, slug
-from pipelines.reports import figures as charts
-from pipelines.reports import pictures as samples
+from pipelines.reports import figures, pictures
 from pipelines.reports.document import (
     Formula,
     Picture,
@@ -52,8 +51,6 @@ from pipelines.runs.score import MEASURES, NORMS, PARTS
 from pipelines.studies.benchmark import EPOCHS, SOME, BenchmarkRun, ProfileRun, row_case
 from pipelines.studies.runner import LEARNED, Row, by_case, mean_and_spread, mean_measured
 
-# Pictures of a benchmark: learning curves, and errors plotted against costs.
-
 
 def learning(run: BenchmarkRun, rows: Mapping[str, list[Row]], watched: str, name: str) -> Picture:
     """Mean and range over the seeds of the error on the watched samples after each epoch."""
@@ -63,7 +60,7 @@ def learning(run: BenchmarkRun, rows: Mapping[str, list[Row]], watched: str, nam
         series[operator] = range(1, scores.shape[1] + 1), scores.mean(axis=0).tolist()
         if len(of_seeds) > 1:
             bands[operator] = scores.min(axis=0).tolist(), scores.max(axis=0).tolist()
-    figure = charts.curves(
+    figure = figures.curves(
         series, "epoch", f"relative L² error, {watched}", looks=looks(run, rows), bands=bands,
         band="range over the seeds", markers=False, whole=True,
     )  # fmt: skip
@@ -125,7 +122,7 @@ def against_costs(
     counts = {name: sum(name in of for of in means) for name in errors}
     count = len(means)
     named = {n: n if counts[n] == count else f"{n} ({counts[n]} of {count})" for n in errors}
-    figure = charts.errors_against_costs(
+    figure = figures.errors_against_costs(
         {what: {named[n]: value for n, value in of.items()} for what, of in costs.items()},
         {named[n]: value for n, value in errors.items()},
         float(np.prod(trivial) ** (1 / count)),
@@ -137,9 +134,6 @@ def against_costs(
         "over the datasets of an operator."
     )
     return picture(figure, "all-costs", caption)
-
-
-# Parts that the reports of all studies share, and the report of a profile.
 
 
 Facts = list[tuple[str, ...]]
@@ -186,7 +180,7 @@ def data_section(title: str, store: str, facts: Facts) -> Section:
     )
 
 
-def reproduction(rows: Sequence[Row], text: str, command: str, declared: str) -> Section:
+def reproduction_section(rows: Sequence[Row], text: str, command: str, declared: str) -> Section:
     """Section about reproduction: the machines that computed the rows, the command and the
     declaration."""
     machines = dict.fromkeys(settings(row.provenance) for row in rows if row.provenance)
@@ -252,7 +246,7 @@ def write_profile_report(run: ProfileRun, command: str) -> Path:
         summary=profile.summary,
         notice="",
         headline=[(f"seconds / step, fastest ({fastest.operator})", f"{fastest.step_seconds:.3g}")],
-        sections=[costs, reproduction(measured, text, command, declared)],
+        sections=[costs, reproduction_section(measured, text, command, declared)],
     )
     return report.write(run.folder)
 
@@ -279,9 +273,6 @@ def _published_costs(profile: Profile, measured: Sequence[Row], held: str) -> li
             line += [f"{published[key]:.10g}" if key in published else ""]
         lines.append(tuple(line))
     return [Table(lines, tuple(header), name="published")]
-
-
-# Facts in the report of a benchmark: the protocol of a dataset, and the costs of its solver.
 
 
 def protocol_facts(run: BenchmarkRun, dataset: str) -> Facts:
@@ -354,9 +345,6 @@ def _solver(run: BenchmarkRun, dataset: str) -> Facts:
         spent = f"{duration(solve.seconds)}, error {scientific(solve.error)}"
         words.append(f"{settings(changed)}: {spent}")
     return [("Solver, at several resolutions", "; ".join(words))]
-
-
-# Tables of a benchmark: table.csv, and the tables of errors and costs in the report.
 
 
 _COLUMNS: tuple[str, ...] = (
@@ -555,22 +543,20 @@ def measure_tables(
 def _lines(
     label: str, rows: Sequence[Row], names: Sequence[str], operator: Entry, dataset: str
 ) -> list[tuple[str, ...]]:
-    """Lines of one operator: a line of measured errors and, if available, a line of published
-    errors."""
-    means = {name: _mean_and_spread([row.measures[name] for row in rows]) for name in names}
-    figures = {str(k): v for k, v in operator.published_measures.get(dataset, {}).items()}
-    published = {name: scientific(figures[name]) for name in names if name in figures}
+    """Lines of measured and of published errors of one operator."""
+    means = dict[str, str]()
+    for name in names:
+        errors = [row.measures[name] for row in rows]
+        means[name] = scientific(mean(errors))
+        if len(errors) > 1:  # several seeds
+            means[name] = plus_minus(means[name], stdev(errors))
+    stated = {str(k): v for k, v in operator.published_measures.get(dataset, {}).items()}
+    published = {name: scientific(stated[name]) for name in names if name in stated}
     return [
         (title, *(words.get(name, "") for name in names))
         for title, words in ((label, means), (f"{label}, published", published))
         if words
     ]
-
-
-def _mean_and_spread(values: Sequence[float]) -> str:
-    """The mean over the seeds as text, with the standard deviation if there are several."""
-    words = scientific(mean(values))
-    return plus_minus(words, stdev(values)) if len(values) > 1 else words
 
 
 def further_tables(
@@ -688,7 +674,7 @@ def write_benchmark_report(
             *overview,
             *(section for part in parts for section in part.sections()),
             *(part.protocol() for part in parts),
-            reproduction(rows, text, command, declared),
+            reproduction_section(rows, text, command, declared),
         ],
     )
     write_tables(report, run.folder, "All datasets", "errors and costs", "grids")
@@ -704,11 +690,11 @@ def _overview(parts: Sequence[_DatasetReport]) -> Section:
         rows.append((name, *("" if value is None else scientific(value) for value in errors)))
     header = ("operator", *(part.dataset for part in parts))
     drawn = [(part.finished, part.references[MEAN]) for part in parts if part.finished]
-    pictures = (against_costs(parts[0].run, drawn),) if drawn else ()
+    chart = (against_costs(parts[0].run, drawn),) if drawn else ()
     marked = any(cell.endswith(_SPENT) for row in rows for cell in row)
     text = (f"{_SPENT.strip()}: the time of the budget was spent before the error was flat.",)
     return Section(
-        "All datasets: mean errors", text if marked else (), (Table(rows, header),), pictures
+        "All datasets: mean errors", text if marked else (), (Table(rows, header),), chart
     )
 
 
@@ -774,7 +760,7 @@ class _DatasetReport:
     @property
     def _axis(self) -> str:
         """Label of axes that show errors in the measure of the dataset."""
-        return charts.MEAN_ERROR if self.measure == "l2" else f"mean error ({self.measure})"
+        return figures.MEAN_ERROR if self.measure == "l2" else f"mean error ({self.measure})"
 
     @property
     def headline(self) -> tuple[str, str]:
@@ -785,8 +771,8 @@ class _DatasetReport:
         if not self.finished:
             return [self._errors()]
         others = [self._other_grids()] if len(self.experiment.resolutions) > 1 else []
-        pictures = (*self._curves(), *self._sample())
-        last = Section(f"{self.dataset}: pictures", pictures=pictures)
+        drawn = (*self._curves(), *self._sample())
+        last = Section(f"{self.dataset}: pictures", pictures=drawn)
         return [self._errors(), last, *others]
 
     def protocol(self) -> Section:
@@ -857,8 +843,7 @@ class _DatasetReport:
         return remarks(numbers, first.errors)
 
     def _differences(self) -> Table:
-        """Table with the model of each operator, its settings, and their differences from
-        publications."""
+        """Settings of each operator, and their differences from publications."""
         rows: Facts = []
         for name, (row, *_) in self.finished.items():
             entry = self.run.benchmark.operators[name]
@@ -895,7 +880,7 @@ class _DatasetReport:
         what = "points" if circle else "points of each axis"
         trained = " or ".join(map(str, data.training_resolutions))
         text = f"Trained on {trained} {what}; the same functions on all grids."
-        figure = charts.curves(
+        figure = figures.curves(
             {name: (list(of), list(of.values())) for name, of in means.items()},
             what, self._axis, looks=looks(self.run, means), ticks={n: str(n) for n in grids},
             trained=data.finest_resolution, log=True,
@@ -915,7 +900,7 @@ class _DatasetReport:
                 name: mean(row.training_seconds for row in of) for name, of in self.finished.items()
             },
         }
-        against = charts.errors_against_costs(
+        against = figures.errors_against_costs(
             costs, self.means, self.references[MEAN], self._axis, looks(self.run, self.means)
         )
         caption = "Mean error against parameters and against training time."
@@ -937,7 +922,7 @@ class _DatasetReport:
             if line:
                 predictor = training.predictor(self.device)
                 matrices[name] = _jacobian(predictor, sample.to(self.device))
-        draw = samples.predictions_on_a_line if line else samples.predictions_in_panels
+        draw = pictures.predictions_on_a_line if line else pictures.predictions_in_panels
         caption = (
             f"Test sample {sample.ids[0]}, the median of the operator with the smallest "
             "error; seed 0."
@@ -948,7 +933,7 @@ class _DatasetReport:
                 "How the trained operators couple points: derivative of the predicted u(y) by "
                 "a(x) at that sample, y upwards, x to the right."
             )
-            drawn.append(self._picture(charts.couplings(matrices), "couplings", caption))
+            drawn.append(self._picture(figures.couplings(matrices), "couplings", caption))
         return drawn
 
 

@@ -10,8 +10,7 @@ import numpy as np
 from operators.norms import defined, over_defined, remarks
 from pdegen.files import write_json
 from pdegen.store.format import Json
-from pipelines.reports import figures
-from pipelines.reports import pictures as samples
+from pipelines.reports import figures, pictures
 from pipelines.reports.document import (
     Report,
     Section,
@@ -27,7 +26,7 @@ from pipelines.reports.figures import curves, picture
 from pipelines.reports.pictures import functions_of, sample_slides, with_slides
 from pipelines.reports.report import NOTICE
 from pipelines.runs.comparison import COMPARISON, DIGEST, Comparison, Variant, mean_interval
-from pipelines.runs.finished import TRIVIAL, FinishedRun
+from pipelines.runs.finished import TRIVIAL
 from pipelines.runs.score import MEASURES, std
 
 Rows = list[tuple[str, ...]]
@@ -83,7 +82,8 @@ def _difference_section(comparison: Comparison) -> Section:
     differing = comparison.differing()
     if any(len(variant.runs) > 1 for variant in comparison.variants):
         differing["training.seed"] = [variant.seeds for variant in comparison.variants]
-    data = [_data(variant.first) for variant in comparison.variants]
+    stores = [variant.first.store.metadata for variant in comparison.variants]
+    data = [f"{store.recipe.name}, content {store.content[:12]}" for store in stores]
     rows: Rows = [("test samples from", *data)] if len(set(data)) > 1 else []
     rows += [
         (key, *(ABSENT if value is None else in_words(value) for value in values))
@@ -103,10 +103,6 @@ def _shortened(differing: Json) -> Json:
         key: [value and value[:12] for value in values] if key.endswith(DIGEST) else values
         for key, values in differing.items()
     }
-
-
-def _data(run: FinishedRun) -> str:
-    return f"{run.store.metadata.recipe.name}, content {run.store.metadata.content[:12]}"
 
 
 def _score_section(comparison: Comparison) -> Section:
@@ -214,7 +210,7 @@ def _learning_section(comparison: Comparison) -> Section:
     words = f"relative L² error, {' or '.join(sorted(watched))}"
     seeds = any(len(variant.runs) > 1 for variant in comparison.variants)
     over = "; over several seeds a curve is the mean, a band the range" if seeds else ""
-    pictures = []
+    drawn = []
     for name, x, against in (
         ("learning-by-epoch", "epoch", "after each epoch"),
         ("learning-by-seconds", "seconds of training", "against the seconds of training"),
@@ -232,12 +228,12 @@ def _learning_section(comparison: Comparison) -> Section:
             markers=marked, whole=x == "epoch",
         )  # fmt: skip
         caption = f"Mean relative L² error on {' or '.join(sorted(watched))} {against}{over}."
-        pictures.append(picture(figure, name, caption))
+        drawn.append(picture(figure, name, caption))
     text = (
         "Seconds are wall time of the machine of each run, evaluations included. Compare them only "
         "between runs on one machine."
     )
-    return Section("Learning curves", (text,), pictures=tuple(pictures))
+    return Section("Learning curves", (text,), pictures=tuple(drawn))
 
 
 def _course(variant: Variant, epochs: bool) -> tuple[list[float], np.ndarray]:
@@ -269,18 +265,24 @@ def _error_section(comparison: Comparison) -> Section:
 
 
 def _prediction_sections(comparison: Comparison) -> list[Section]:
-    """Predictions of all runs for three samples: those with the smallest, median and largest error
-    of the reference."""
-    variants = comparison.comparable[: samples.FEW]
+    """Predictions of all runs for the reference's best, median and worst sample."""
+    variants = comparison.comparable[: pictures.FEW]
     if len(variants) < 2:
         return []
-    run, every = comparison.reference.first, [_predicted(variant) for variant in variants]
+    run = comparison.reference.first
+    every = [
+        pictures.Predicted(
+            variant.name, functions_of(variant.first)[1], variant.first.prediction.numpy(),
+            variant.first.errors(variant.first.prediction)[:, 0],
+        )
+        for variant in variants
+    ]  # fmt: skip
     inputs, _ = functions_of(run)
-    ranked = samples.ranked(every[0].errors).items()
+    ranked = pictures.ranked(every[0].errors).items()
     titles = {f"{name}: sample {run.pairs.ids[i]}": i for name, i in ranked}
     role = run.store.arrays[inputs.channels[0].variable].metadata.role
     shown = None if role == "geometry" or every[0].truth.above is not None else inputs
-    figure = samples.drawn(shown, every, titles)
+    figure = pictures.drawn(shown, every, titles)
     u = every[0].truth.look.name
     left = len(comparison.comparable) - len(variants)
     caption = (
@@ -294,17 +296,11 @@ def _prediction_sections(comparison: Comparison) -> list[Section]:
     text = (f"The figure shows {names[channel]}.",) if len(names) > 1 else ()
     errors, numbers = every[0].errors, run.pairs.ids.tolist()
     slides, middle = sample_slides(
-        errors, numbers, lambda i: samples.drawn(shown, every, {"": i}),
+        errors, numbers, lambda i: pictures.drawn(shown, every, {"": i}),
         f"truth, predictions and errors of all runs; by the error of {comparison.reference.name}",
     )  # fmt: skip
     drawn = with_slides(picture(figure, "same-samples", caption), slides, "sample", middle)
     return [Section("The same samples predicted by all runs", text, pictures=(drawn,))]
-
-
-def _predicted(variant: Variant) -> samples.Predicted:
-    run = variant.first
-    errors = run.errors(run.prediction)[:, 0]
-    return samples.Predicted(variant.name, functions_of(run)[1], run.prediction.numpy(), errors)
 
 
 def _cost_section(comparison: Comparison) -> Section:

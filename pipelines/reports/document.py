@@ -103,15 +103,13 @@ def written(formula: str, write: Callable[[str], str]) -> str:
 
 def symbols(words: str) -> str:
     """Letters and signs of a formula in LaTeX math mode."""
-    return "".join(_symbol(letter) for letter in words)
-
-
-def _symbol(letter: str) -> str:
-    if letter in _SYMBOLS:
-        return f"{_SYMBOLS[letter]} "
-    if letter in "{}%&#$_\\^~" or not (letter.isascii() and letter.isprintable()):
-        return quoted(letter)
-    return letter
+    return "".join(
+        f"{_SYMBOLS[letter]} " if letter in _SYMBOLS
+        else quoted(letter)
+        if letter in "{}%&#$_\\^~" or not (letter.isascii() and letter.isprintable())
+        else letter
+        for letter in words
+    )  # fmt: skip
 
 
 def _piece(match: re.Match[str]) -> str:
@@ -184,9 +182,6 @@ def tabular(
 
 def _line(words: Sequence[str]) -> str:
     return " & ".join(map(latex_text, words)) + r" \\"
-
-
-# Text for numbers and settings in reports.
 
 
 TAGS = ("equation", "law", "method", "name")  # keys whose value names the part of a recipe
@@ -557,7 +552,9 @@ def html(report: Report) -> str:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True,
         undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
-        finalize=_visible,
+        finalize=lambda value: (  # text, which is then escaped, without invisible characters
+            _shown(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+        ),
     )  # fmt: skip
     environment.filters["drawn"] = lambda picture: Markup(_shown(picture))
     return environment.get_template("report.html.jinja").render(
@@ -576,7 +573,10 @@ def markdown(report: Report) -> str:
         parts += [f"{escaped(formula.what)}: {formula.markdown}" for formula in section.formulas]
         tables, pictures = list[str](), list[str]()
         for number, caption, _, table in placed.tables:
-            tables += [f"*Table {number}. {escaped(caption)}*", _table(table)]
+            header = table.header or ("item", "value")
+            rule = "|".join(["---", *["--:" if table.numbers else "---"] * (len(header) - 1)])
+            rows = "\n".join([_row(header), f"|{rule}|", *map(_row, table.rows)])
+            tables += [f"*Table {number}. {escaped(caption)}*", rows]
         for number, picture in placed.pictures:
             caption = escaped(picture.caption)
             pictures += [f"![{caption}](pictures/{picture.name}.svg)"]
@@ -593,20 +593,9 @@ def _indented(code: str) -> str:
     return "\n".join(f"    {line}" for line in _shown(code).splitlines())
 
 
-def _visible(value: object) -> object:
-    """A value for the page; text, which is then escaped, without invisible characters."""
-    return _shown(value) if isinstance(value, str) and not isinstance(value, Markup) else value
-
-
 def _shown(code: str) -> str:
     """Lines in which invisible characters are replaced by visible ones."""
     return "\n".join(map(visible, code.split("\n")))
-
-
-def _table(table: Table) -> str:
-    header = table.header or ("item", "value")
-    rule = "|".join(["---", *["--:" if table.numbers else "---"] * (len(header) - 1)])
-    return "\n".join([_row(header), f"|{rule}|", *map(_row, table.rows)])
 
 
 def _row(words: Iterable[str]) -> str:

@@ -313,9 +313,6 @@ def _area(polygon: Float[np.ndarray, "n 2"]) -> float:
     return abs(float(x @ np.roll(y, -1) - y @ np.roll(x, -1))) / 2
 
 
-# Panels of functions of several samples, arranged in rows and columns of one figure.
-
-
 _T = TypeVar("_T")
 _CURVES = 0.7  # height of a panel of curves over its width
 BODY = "#D5D5D5"
@@ -631,9 +628,6 @@ def in_columns(functions: Sequence[Functions], most: int, titles: Sequence[str])
             rows.append([replace(p, label=label) for p, label in zip(row, labels, strict=True)])
             names.append(variable.names[channel] if len(variable.names) > 1 else "")
     return rows, names
-
-
-# Pictures of values along the surfaces of bodies, and of blocks that a rigid body deforms.
 
 
 _COLUMNS = 4  # times in a picture

@@ -4,7 +4,7 @@ changed."""
 import io
 import math
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from itertools import product
@@ -39,11 +39,8 @@ from pipelines.reports.document import Picture, plus_minus, scientific, signific
 from pipelines.reports.palette import DASHES, ERROR, INKS, MARKERS, MODEL, QUIET, SHADE, TRUTH
 from pipelines.studies.inversions import CONSTANT, Cell
 
-# Colour, dashes and marker of each method. They are the same in every report.
-
-
-# Each line has one colour per name, in the order of INKS; later lines repeat the colours with
-# other dashes and markers.
+# Names of operators, whose styles are the same in every report. Each line has one colour per name,
+# in the order of INKS; later lines repeat the colours with other dashes and markers.
 _OPERATORS = (
     ("FNO", "GT", "DeepONet", "ONO", "Transolver", "PiT", "", "LRSA"),
     ("FNO++", "Transformer", "FT", "ST", "LT", "Self-PiT", "", "GNOT"),
@@ -99,18 +96,12 @@ def styles(names: Sequence[str]) -> dict[str, Style]:
     3
     """
     fixed = {name: _FIXED[name] for name in names if name in _FIXED}
-    free = _free({*fixed.values()}, {colour for colour, _ in fixed.values()}, len(names))
-    slots = iter(free)
+    taken, colours = {*fixed.values()}, {colour for colour, _ in fixed.values()}
+    rows = range(1 + len(_OPERATORS) + len(names) // len(INKS))
+    free = [(c, row) for row, c in product(rows, range(len(INKS))) if (c, row) not in taken]
+    # colours that no name has come first
+    slots = iter(sorted(free, key=lambda slot: (slot[1] + (slot[0] in colours), slot)))
     return {name: _slot(*(fixed[name] if name in fixed else next(slots))) for name in names}
-
-
-def _free(
-    slots: Collection[tuple[int, int]], colours: Collection[int], count: int
-) -> list[tuple[int, int]]:
-    """Pairs (colour, row) that no method uses. Pairs whose colour is not in use come first."""
-    rows = range(1 + len(_OPERATORS) + count // len(INKS))
-    every = [(c, row) for row, c in product(rows, range(len(INKS))) if (c, row) not in slots]
-    return sorted(every, key=lambda slot: (slot[1] + (slot[0] in colours), slot))
 
 
 def study_styles(methods: Sequence[Cell], kind: str, names: Sequence[str]) -> dict[Cell, Style]:
@@ -334,9 +325,6 @@ def svg(figure: Figure, name: str, label: str) -> str:
     body = re.sub(r' id="image[0-9a-f]+"', "", body)  # equal images share it
     body = re.sub(r'(\bid="|href="#|url\(#)', rf"\1{name}-", body)
     return body.replace("<svg", f'<svg role="img" aria-label="{escape(label)}"', 1).strip()
-
-
-# Charts of trained operators: learning curves and distributions of errors.
 
 
 _BINNED = 20  # samples from which a histogram is drawn
@@ -566,9 +554,6 @@ def sample_by_sample(reference: tuple[str, np.ndarray], errors: Mapping[str, np.
     logarithmic(axes, "y", drawn)
     legend(figure, axes)
     return figure
-
-
-# Charts of the errors in a study: curves, matrices, and errors plotted against costs.
 
 
 MEAN_ERROR = "mean relative L² error"

@@ -38,8 +38,6 @@ from pipelines.studies.inversions import CONSTANT, Cell, Trained, key, on_cells
 from pipelines.studies.noise import HALF, LEVEL, NoiseStudy
 from pipelines.studies.runner import Execution
 
-# Pictures of the errors in a noise study: a matrix, and curves against the noise level.
-
 
 def styles_of(study: NoiseStudy, methods: Sequence[Cell] | None = None) -> dict[Cell, Style]:
     """Style of each method of a study; by default of all that assume the true level."""
@@ -282,8 +280,7 @@ class Reconstructions:
         return (*images, self._uncertainty(answers)) if stated else images
 
     def _functions(self, level: float) -> tuple[int, Functions, Functions]:
-        """Number of the first test sample in the store, and the noisy data and true targets of the
-        test samples."""
+        """Number of the first test sample in the store, the noisy data and the true targets."""
         pairs = self.study.test_pairs(level)
         tested = Tested(self.study.experiment, open_sealed(self.study.store), pairs)
         return int(pairs.ids[0]), *functions_of(tested)
@@ -323,8 +320,7 @@ class Reconstructions:
         return f"noise level {self.study.word(level)}"
 
     def _uncertainty(self, answers: dict[float, list[Answer]]) -> Picture:
-        """Images of the estimated standard deviations, with a row for each level and a column for
-        each method."""
+        """Estimated standard deviations: a row for each level, a column for each method."""
         number, _, truth = self._functions(next(iter(answers)))
         stated = [a.std for of in answers.values() for a in of if a.std is not None]
         largest, note = max(float(std.max()) for std in stated), ""
@@ -440,8 +436,7 @@ Line = tuple[np.ndarray, np.ndarray]
 def _on_line(
     truth: Functions, answer: Answer, name: str
 ) -> tuple[str, Line, tuple[Line, Line] | None]:
-    """Name and curve of a reconstruction, and the lower and upper ends of its credible intervals.
-    The ends are None if the method gives no deviation."""
+    """Name, curve and ends of the credible intervals of a reconstruction; no ends are None."""
     domain, half = truth.place(0), answer.std
     ends = None
     if half is not None:

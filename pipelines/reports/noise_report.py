@@ -14,7 +14,7 @@ import torch
 from pdegen.files import write
 from pdegen.store.reading import open_sealed
 from pipelines.config.experiment import InputNoise
-from pipelines.reports.benchmark_report import Facts, data_section, of_data, reproduction
+from pipelines.reports.benchmark_report import Facts, data_section, of_data, reproduction_section
 from pipelines.reports.document import (
     Formula,
     Report,
@@ -28,14 +28,12 @@ from pipelines.reports.document import (
 from pipelines.reports.fields import few
 from pipelines.reports.noise_pictures import Reconstructions, error_pictures
 from pipelines.reports.noise_table import UNEXPLAINED, Results
-from pipelines.runs import reproduction as again
+from pipelines.runs import reproduction
 from pipelines.runs.data import InOrder, NoisyTargets
 from pipelines.runs.evaluation import provenance
 from pipelines.studies.inversions import ALL, CONSTANT, Cell
 from pipelines.studies.noise import MEASURES, NoiseStudy
 from pipelines.studies.runner import Execution, Row
-
-# Published errors of single samples, by experiment: captions of figures.
 
 
 @dataclass(frozen=True)
@@ -68,9 +66,6 @@ CAPTIONS: dict[str, tuple[Caption, ...]] = {
         Caption("12 (f)", 0.1, 0.05, 0.0691),
     )
 }
-
-
-# The section of a noise study about published errors of single samples.
 
 
 def captions(
@@ -110,9 +105,6 @@ def captions(
         "the share of samples whose error is smaller than the published one.",
     )
     return [Section("Published errors of one sample", text, (Table(lines, header),))]
-
-
-# The setting of a noise study: the noise with its size at each level, data, methods, trainings.
 
 
 def noise_section(study: NoiseStudy) -> Section:
@@ -260,8 +252,7 @@ def _drawn(study: NoiseStudy) -> Facts:
 
 
 def _unknown(study: NoiseStudy) -> Facts:
-    """Facts about the properties of the noise that methods do not know, and about the grids of
-    classical methods."""
+    """What methods do not know about the noise, and the grids of classical methods."""
     facts = list[tuple[str, ...]]()
     level = study.test_levels[0]
     noise = study.noise(level).build()
@@ -281,8 +272,7 @@ def _unknown(study: NoiseStudy) -> Facts:
 
 
 def _classical(results: Results, part: Cell) -> str:
-    """Text about a classical method: its purpose, its weights, and the error of its forward model
-    relative to noise-free data."""
+    """Purpose and weights of a classical method, and the error of its forward model."""
     assert isinstance(part.method, str)
     study, sentences = results.study, list[str]()
     method = study.inversions.methods[part.method]
@@ -316,7 +306,7 @@ def write_noise_report(study: NoiseStudy, device: torch.device) -> Path:
     write(study.folder / "measures.csv", part.results.csv.encode())
     report = Report(
         title=f"Noise study of {experiment.name}",
-        summary=again.described(experiment, learned(study)),
+        summary=reproduction.described(experiment, learned(study)),
         notice="",
         headline=part.headline(),
         sections=[
@@ -449,8 +439,7 @@ class _NoiseReport:
         return Section("Other measures and costs", tuple(text), kept)
 
     def _lessons(self) -> list[str]:
-        """Sentences that compare the errors of the models trained at the lowest level, at the
-        highest level and at all levels."""
+        """Compares the models of the lowest level, of the highest level and of all levels."""
         tests, study = self.study.test_levels, self.study
         levels = [v for v in study.train_levels if not isinstance(v, tuple)]
         ranged = len(levels) < len(study.train_levels)
@@ -491,8 +480,7 @@ class _NoiseReport:
         return self.study.operator(Cell(0.0, operator=operator)) if several else "the model"
 
     def _of_all(self, operator: str) -> str:
-        """Sentence that compares the model trained at all levels with models trained at one
-        level."""
+        """Compares the model trained at all levels with models trained at one level."""
         study = self.study
         (every,) = (v for v in study.train_levels if isinstance(v, tuple))
         at_all = Cell(every, operator=operator)
@@ -515,12 +503,12 @@ class _NoiseReport:
         words = [word for e in study.operators for word in ("--model", e.model.name)]
         for variant in study.operators:
             if variant.model.name != study.experiment.model.name:
-                words += again.operator_changes(study.experiment, variant)
+                words += reproduction.operator_changes(study.experiment, variant)
         return words
 
     def reproduction(self) -> Section:
         study, experiment = self.study, self.study.experiment
-        run = again.reproduction(experiment, open_sealed(study.store))
+        run = reproduction.reproduction(experiment, open_sealed(study.store))
         if study.operators:
             run += f" {shlex.join(self._operators())}"
         options = {
@@ -537,7 +525,7 @@ class _NoiseReport:
         chosen = [word for name in study.only for word in ("--method", name)]
         words = shlex.join([*(word for pair in options.items() for word in pair), *chosen])
         command = f"{run.replace('pdegen run', 'pdegen study noise', 1)} {words}"
-        content = again.toml(experiment.model_dump(mode="json", exclude_none=True))
+        content = reproduction.toml(experiment.model_dump(mode="json", exclude_none=True))
         rows = [Row(provenance=provenance(self.device))]
         text = "This command runs the study again."
-        return reproduction(rows, text, command, f"# experiment\n{content}")
+        return reproduction_section(rows, text, command, f"# experiment\n{content}")

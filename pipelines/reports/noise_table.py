@@ -46,8 +46,7 @@ class Results:
 
     @cached_property
     def groups(self) -> list[Group]:
-        """The methods that are tested on all test samples, then all methods on the samples that
-        they share. There is one group if all methods are tested on all samples."""
+        """Methods tested on all samples; if some are not, also all methods on shared samples."""
         every, count = list(self.rows), len(self.study.truth)
         whole = [method for method in every if self.samples(method) == count]
         fewest = min(map(self.samples, every))
@@ -238,8 +237,7 @@ class Results:
 
     @property
     def meanings(self) -> list[str]:
-        """Paragraphs that explain the measures: one for each measure with a column in a table, and
-        one for all other measures."""
+        """Paragraphs that explain the measures; measures without a column share one."""
         measures = [MEASURES[name] for name in self.measured if name != "errors"]
         others = " ".join(f"{of.title}: {of.meaning}" for of in measures if not of.column)
         return [

@@ -85,7 +85,12 @@ def with_slides(
         start: Position of the slide that is shown first.
         moving: Milliseconds per slide of an animation; 0 for no animation.
     """
-    files = [_webp(slide.image) for slide in slides]
+    files = list[bytes]()
+    for slide in slides:
+        data = io.BytesIO()
+        image = slide.image.convert("RGB")
+        image.save(data, "WEBP", lossless=True, quality=50, method=3)
+        files.append(data.getvalue())
     every = 1
     while sum(map(len, files[::every])) > BYTES:
         every += 1
@@ -138,13 +143,6 @@ def rendered(figures: Iterable[Figure]) -> list[Image.Image]:
     return images
 
 
-def _webp(image: Image.Image) -> bytes:
-    """An image as a lossless WebP file."""
-    data = io.BytesIO()
-    image.convert("RGB").save(data, "WEBP", lossless=True, quality=50, method=3)
-    return data.getvalue()
-
-
 def sample_slides(
     errors: np.ndarray, numbers: Sequence[int], draw: Callable[[int], Figure], shown: str
 ) -> tuple[list[Slide], int]:
@@ -163,9 +161,6 @@ def sample_slides(
         )
         slides.append(Slide(image, label, f"{shown}: {label}"))
     return slides, places.index(order[(len(order) - 1) // 2])
-
-
-# Pictures of test samples: inputs, targets, predictions by one or several operators, errors.
 
 
 FEW = 4  # largest number of channels of a sample, and of operators, in one picture
@@ -364,7 +359,11 @@ def _in_panels(
         for k, (a, u) in enumerate(zip_longest(beside, every[0].truth.chosen(most))):
             given: _Row = [] if inputs is None else [None]
             if inputs is not None and a is not None:
-                given = [_given(inputs, noisy, i, a, first=not rows)]
+                several = len(inputs.names) > 1
+                name = inputs.names[a] if several else inputs.look.name
+                words = f"input {name}{' with noise' if noisy else ''}"
+                panel = inputs.panel(i, a, title="" if rows and not several else words)
+                given = [replace(panel, label=inputs.symbol(a))]
             above, below = [], []
             if u is not None:
                 above, below = _beside(every, i, u, first=not rows)
@@ -375,14 +374,6 @@ def _in_panels(
                 rows += [[*given, *above], [*[None] * (len(given) + 1), *below]]
                 names.append("")
     return sheet(rows, names)
-
-
-def _given(inputs: Functions, noisy: bool, i: int, a: int, first: bool) -> Panel:
-    several = len(inputs.names) > 1
-    name = inputs.names[a] if several else inputs.look.name
-    title = f"input {name}{' with noise' if noisy else ''}" if first or several else ""
-    label = inputs.symbol(a)
-    return replace(inputs.panel(i, a, title=title), label=label)
 
 
 def _beside(every: Sequence[Predicted], i: int, u: int, first: bool) -> tuple[_Row, _Row]:
@@ -455,9 +446,6 @@ def predictions_in_panels(truth: Functions, predicted: Mapping[str, np.ndarray])
         panels += [p.panel(0, channel, scale, name)]
         panels += [error.panel(0, channel, Normalize(-largest, largest), "p − u")]
     return sheet(wrapped(panels))
-
-
-# Pictures of trajectories: frames, animations and power spectra.
 
 
 _FRAME_ROWS = ("truth {}", "prediction p", "difference p − {}")
@@ -779,8 +767,7 @@ def _named(store: Store, name: str) -> str:
 def _at_levels(
     store: Store, names: list[str], noisy: str, number: int
 ) -> tuple[list[str], list[Functions]]:
-    """A title for each noise level, and the variables of one sample, in which the levels take the
-    place of samples."""
+    """Titles of the noise levels, and the variables of one sample at each level."""
     kind = store.metadata.noise.kind if store.metadata.noise else ""
     levels = store.values("level").tolist()
 
@@ -815,17 +802,15 @@ def _panels(
     if len(columns) > 1:
         rows, names = in_columns(variables, _ROWS, columns)
         return sheet([*rows, *curves], names, title)
-    panels = [[_labelled(v, channel) for channel in v.chosen(_ROWS)] for v in variables]
+    panels = list[list[Panel | None]]()
+    for v in variables:
+        names = v.names if len(v.names) > 1 else [""] * len(v.names)
+        drawn = [v.panel(0, c, v.scale(c), names[c]) for c in v.chosen(_ROWS)]
+        panels.append([replace(panel, label=v.look.name) for panel in drawn])
     together = [panel for row in [*panels, *curves] for panel in row]
     if len(together) <= _ROWS or len(panels) > 2:
         panels = wrapped(together)
     return sheet(panels, title=title)
-
-
-def _labelled(variable: Functions, channel: int) -> Panel:
-    name = variable.names[channel] if len(variable.names) > 1 else ""
-    panel = variable.panel(0, channel, variable.scale(channel), name)
-    return replace(panel, label=variable.look.name)
 
 
 @styled

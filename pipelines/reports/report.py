@@ -2,10 +2,9 @@
 
 import re
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, mean, median
-from typing import Any
 
 import numpy as np
 import torch
@@ -22,9 +21,7 @@ from pdegen.schema import SchemaError
 from pdegen.store.reading import Store
 from pipelines.config.declared import LossTable
 from pipelines.config.experiment import physics_of
-from pipelines.reports import document, fields, figures
-from pipelines.reports import pictures as samples
-from pipelines.reports import pictures as trajectories
+from pipelines.reports import document, fields, figures, pictures
 from pipelines.reports.document import (
     TAGS,
     Formula,
@@ -54,9 +51,6 @@ from pipelines.runs.finished import (
 )
 from pipelines.runs.reproduction import described, reproduction, toml
 from pipelines.runs.score import MEASURES, Score, at_interface, phases, std, times_in
-
-# LaTeX formulas of a run: the equation, the learned map, the loss and the error.
-
 
 _INDEXED = re.compile(r"(?P<letter>\w)(?P<index>[₀-₉]*)")
 
@@ -194,9 +188,6 @@ def _letters(names: str) -> str:
     return r",\,".join(words)
 
 
-# Facts of a run for its report: equation, data, learned map, model and training.
-
-
 PROTOCOLS = {
     "validation": "The epoch with the smallest mean error on the validation split is reported; "
     "the test split was read once, after training.",
@@ -227,10 +218,14 @@ def facts(run: FinishedRun) -> list[tuple[str, ...]]:
     sentences = physics_of(run.store).sentences
     parts = {key: value for key, value in problem.items() if isinstance(value, dict)}
     constants = {k: v for k, v in problem.items() if k not in parts and k not in TAGS}
+    physics = dict[str, str]()
+    for key, part in parts.items():
+        described = in_words if any(tag in part for tag in TAGS) else settings
+        physics[key] = sentences.get(key) or described(part)
     return [
         ("Data", f"{metadata.recipe.name}: {metadata.title}"),
         *([("Constants", settings(constants))] if constants else []),
-        *((key.capitalize(), sentences.get(key) or _part(part)) for key, part in parts.items()),
+        *((key.capitalize(), text) for key, text in physics.items()),
         ("Samples", f"{run.store.samples:,}; {settings(splits)}{seed}"),
         *_stream(run),
         *quality(run.store),
@@ -258,11 +253,6 @@ def symmetries_row(used: Mapping[str, bool]) -> list[tuple[str, ...]]:
         return []
     mean = "; predictions are means over the 8 images of the input" if used.get("mean") else ""
     return [("Symmetries", f"random {' and '.join(drawn)} in training{mean}")]
-
-
-def _part(part: Mapping[str, Any]) -> str:
-    """Text about a part of a recipe for which the equation provides no sentence."""
-    return in_words(part) if any(tag in part for tag in TAGS) else settings(part)
 
 
 def _trained_on(run: FinishedRun) -> str:
@@ -337,12 +327,6 @@ def learned(run: FinishedRun) -> str:
     return f"{inputs} on {grid} points{_given(run)} → {target}"
 
 
-def _given(run: FinishedRun) -> str:
-    """Text about the numbers of a sample that the operator is given."""
-    names = parameters(run)
-    return f", given {' and '.join(names)}," if names else ""
-
-
 def _called(symbols: Mapping[str, str]) -> str:
     """Text that names the store variable of each symbol whose variable has another name."""
     return "".join(
@@ -350,6 +334,12 @@ def _called(symbols: Mapping[str, str]) -> str:
         for name, letter in symbols.items()
         if letter != name
     )
+
+
+def _given(run: FinishedRun) -> str:
+    """Text about the numbers of a sample that the operator is given."""
+    names = parameters(run)
+    return f", given {' and '.join(names)}," if names else ""
 
 
 def _in_time(task: TrajectoryTask, input: str, target: str) -> str:
@@ -388,9 +378,6 @@ def _noise(run: FinishedRun) -> list[tuple[str, ...]]:
     return [(f"Noise on {inputs}", text), *facts]
 
 
-# The section of a run report about predictions and their errors.
-
-
 def section(run: FinishedRun) -> Section:
     """Section with predictions of the best, the median and the worst sample, and with error
     distributions."""
@@ -398,7 +385,7 @@ def section(run: FinishedRun) -> Section:
     numbers = run.pairs.ids
     named = ", ".join(
         f"{name} (sample {numbers[i]}) {scientific(errors[i])}"
-        for name, i in samples.ranked(errors).items()
+        for name, i in pictures.ranked(errors).items()
     )
     inputs, truth = functions_of(run)
     predicted = run.prediction.numpy()
@@ -406,33 +393,31 @@ def section(run: FinishedRun) -> Section:
     # the truth shows positions of points and the body above them
     role = run.store.arrays[inputs.channels[0].variable].metadata.role
     shape = role == "geometry" or truth.above is not None
-    predictions = samples.Predicted("", truth, predicted, errors)
-    figure = samples.predictions(None if shape else inputs, predictions, numbers.tolist(), noisy)
+    predictions = pictures.Predicted("", truth, predicted, errors)
+    figure = pictures.predictions(None if shape else inputs, predictions, numbers.tolist(), noisy)
     caption = f"{_explained(truth, shape, noisy)} Relative L² error: {named}."
     first = picture(figure, "predictions", caption)
-    pictures = [_live(run, first, None if shape else inputs, predictions)]
-    pictures += _bodies(run, truth, predicted, samples.ranked(errors))
+    drawn = [_live(run, first, None if shape else inputs, predictions)]
+    drawn += _bodies(run, truth, predicted, pictures.ranked(errors))
     if truth.domain.dim == 1 and run.pairs.grid == "periodic":
-        pictures.append(_spectrum(run))
+        drawn.append(_spectrum(run))
     elif truth.domain.dim > 1 and not truth.domain.moves:
-        pictures.append(_where(run, truth, predicted - truth.values))
+        drawn.append(_where(run, truth, predicted - truth.values))
     if len(truth.times) > 1:
-        pictures += _pictures_in_time(run, truth, predicted)
+        drawn += _pictures_in_time(run, truth, predicted)
     measured = defined(errors)
-    pictures.append(picture(
+    drawn.append(picture(
         figures.error_histogram(errors), "error-histogram",
         f"Errors of {len(measured)} test samples: median {scientific(float(np.median(measured)))}, "
         f"worst {scientific(max(measured))}.", half=True,
     ))  # fmt: skip
     if len(truth.times) > 1 and truth.domain.dim > 1:
-        pictures.append(
-            _pictures_of_frames(run, truth, predicted, samples.ranked(errors)["median"])
-        )
+        drawn.append(_pictures_of_frames(run, truth, predicted, pictures.ranked(errors)["median"]))
     text = (
         f"Predictions of the checkpoint “{run.checkpoint}” for the test samples at n = "
         f"{points(run.experiment.data.finest_resolution, run.pairs.domain)}."
     )
-    return Section("Predictions and their errors", (text,), pictures=tuple(pictures))
+    return Section("Predictions and their errors", (text,), pictures=tuple(drawn))
 
 
 def _explained(truth: Functions, shape: bool, noisy: bool) -> str:
@@ -455,50 +440,47 @@ def _explained(truth: Functions, shape: bool, noisy: bool) -> str:
             text += (
                 f" The picture shows x from {left:g} to {right:g} and y from {low:g} to {high:g}."
             )
-    drawn = ", ".join(truth.names[c] for c in truth.chosen(samples.channels_of(truth)))
+    drawn = ", ".join(truth.names[c] for c in truth.chosen(pictures.channels_of(truth)))
     if len(truth.names) > 1:
         text += f" Drawn of {len(truth.names)} channels: {drawn}."
     return text
 
 
 def _live(
-    run: FinishedRun, drawn: Picture, inputs: Functions | None, predictions: samples.Predicted
+    run: FinishedRun, drawn: Picture, inputs: Functions | None, predictions: pictures.Predicted
 ) -> Picture:
     """The picture `drawn` with a slider that selects a sample."""
     noisy, numbers = run.experiment.has_noisy_inputs, run.pairs.ids
     truth, errors = predictions.truth, predictions.errors
     slides, middle = sample_slides(
         errors, numbers.tolist(),
-        lambda i: samples.drawn(inputs, [predictions], {"": i}, noisy, 1),
+        lambda i: pictures.drawn(inputs, [predictions], {"": i}, noisy, 1),
         f"truth {truth.look.name}, prediction and error",
     )  # fmt: skip
     drawn = with_slides(drawn, slides, "sample", middle)
     if truth.domain.dim == 1 and len(truth.times) > 1:
-        return trajectories.playing(
-            drawn, truth, predictions.values, samples.ranked(errors)["median"]
-        )
+        return pictures.playing(drawn, truth, predictions.values, pictures.ranked(errors)["median"])
     return drawn
 
 
 def _bodies(
     run: FinishedRun, truth: Functions, predicted: np.ndarray, places: dict[str, int]
 ) -> list[Picture]:
-    """Pictures of deformations below a rigid body, and of values along the surfaces of bodies,
-    where the data have them."""
-    pictures = list[Picture]()
+    """Deformations below a rigid body, and values along the surfaces of bodies, if any."""
+    drawn = list[Picture]()
     if truth.above is not None:
-        pictures.append(picture(
+        drawn.append(picture(
             fields.deformed(truth, predicted, places), "deformed",
             f"Points displaced by {truth.look.name} under the rigid body: the truth in grey, the "
             "prediction as lines.",
         ))  # fmt: skip
     if truth.look.along is not None:
         titles = {f"{name}: sample {run.pairs.ids[i]}": i for name, i in places.items()}
-        pictures.append(picture(
+        drawn.append(picture(
             fields.along(truth, predicted, titles), "along",
             f"{truth.look.along.symbol} along the boundary of the body, against x.",
         ))  # fmt: skip
-    return pictures
+    return drawn
 
 
 def _pictures_in_time(run: FinishedRun, truth: Functions, predicted: np.ndarray) -> list[Picture]:
@@ -511,18 +493,18 @@ def _pictures_in_time(run: FinishedRun, truth: Functions, predicted: np.ndarray)
     seen = None
     if isinstance(task, TrajectoryTask) and task.frames is not None:
         seen = truth.times[task.frames - task.first - 1]
-    pictures = [picture(
+    drawn = [picture(
         figures.error_by_time(truth.times, _by_time(run, truth), beside, seen), "error-by-time",
         "Relative L² error at each time: mean over the test samples, range of 90 % of them, and "
         "means of trivial predictions.", half=True,
     )]  # fmt: skip
     if truth.domain.dim > 1 and run.pairs.grid == "periodic" and run.pairs.y is None:
-        pictures.append(picture(
-            trajectories.spectrum(truth, predicted, last), "spectrum",
+        drawn.append(picture(
+            pictures.spectrum(truth, predicted, last), "spectrum",
             f"Power spectrum at t = {last:g}: Σ |û|² over k − ½ ≤ |k| < k + ½, mean over the test "
             "samples. Values below the rounding errors are not drawn.", half=True,
         ))  # fmt: skip
-    return pictures
+    return drawn
 
 
 def _pictures_of_frames(
@@ -535,8 +517,8 @@ def _pictures_of_frames(
         f"Frames of sample {run.pairs.ids[i]}, the median: truth {truth.look.name}, prediction "
         f"p and difference p − {truth.look.name}, with one colour scale.{component}"
     )
-    drawn = picture(trajectories.frames(truth, predicted, i), "frames", caption)
-    return trajectories.playing(drawn, truth, predicted, i)
+    drawn = picture(pictures.frames(truth, predicted, i), "frames", caption)
+    return pictures.playing(drawn, truth, predicted, i)
 
 
 def _by_time(run: FinishedRun, truth: Functions) -> dict[str, np.ndarray]:
@@ -565,7 +547,7 @@ def _where(run: FinishedRun, truth: Functions, error: np.ndarray) -> Picture:
     u = truth.look.name
     mean = "" if len(truth.times) < 2 else " and times"
     return picture(
-        samples.mean_error(truth, error), "mean-error",
+        pictures.mean_error(truth, error), "mean-error",
         f"Mean |p − {u}| at each point over the {len(error)} test samples"
         f"{mean}. {_at_the_interface(run, np.abs(error[..., 0]))}".strip(),
         half=len(truth.components) == 1,
@@ -584,9 +566,6 @@ def _at_the_interface(run: FinishedRun, error: np.ndarray) -> str:
         f"Its mean is {error[near].mean():.3g} in cells next to an interface and "
         f"{error[~near].mean():.3g} in the other cells."
     )
-
-
-# The section of a run report about scores on all grids, compared with trivial predictions.
 
 
 _BESIDE = "model and trivial predictions"
@@ -631,8 +610,7 @@ def scores_section(run: FinishedRun) -> Section:
 
 
 def _on_grids(run: FinishedRun) -> tuple[Picture, ...]:
-    """Picture of the errors of the reported checkpoint on each grid; empty if there is only one
-    grid."""
+    """Errors of the reported checkpoint on each grid; empty if there is only one grid."""
     results = [r for r in run.scores.results if r.checkpoint == run.checkpoint]
     if len(results) < 2:
         return ()
@@ -662,8 +640,7 @@ def _on_one_grid(run: FinishedRun) -> dict[str, Score]:
 
 
 def _further(run: FinishedRun) -> list[Table]:
-    """Table of the mean and the median of all other error measures, for the model and for trivial
-    predictions on its grid."""
+    """Mean and median of all other error measures, of the model and trivial predictions."""
     every = _on_one_grid(run)
     columns = [
         (f"{measure}, {word}", name, of)
@@ -672,22 +649,20 @@ def _further(run: FinishedRun) -> list[Table]:
         for word, of in (("mean", mean), ("median", median))
     ]
     rows = [
-        (label, *(_statistic(of, score, name) for score in every.values()))
+        (
+            label,
+            *(
+                scientific(over_defined(of, score.measures[name])) if name in score.measures else ""
+                for score in every.values()
+            ),
+        )
         for label, name, of in columns
     ]
     return [Table(rows, ("measure", *every), name="other measures")] if rows else []
 
 
-def _statistic(of: Callable[[list[float]], float], score: Score, name: str) -> str:
-    """The statistic `of` (mean or median) of the errors that a score has for the measure `name`, as
-    text. Empty if the score does not include this measure."""
-    errors = score.measures.get(name)
-    return "" if errors is None else scientific(over_defined(of, errors))
-
-
 def _by_part(run: FinishedRun) -> list[Table]:
-    """Tables of the mean errors of each channel and at each time, if there are several channels or
-    times."""
+    """Mean errors of each channel and at each time, if there are several."""
     every = _on_one_grid(run)
     tables = []
     for what, key in (("channel", "channels"), ("time", "steps")):

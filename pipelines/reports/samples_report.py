@@ -17,7 +17,7 @@ from pipelines.reports.benchmark_report import (
     error,
     learning,
     of_data,
-    reproduction,
+    reproduction_section,
     write_tables,
 )
 from pipelines.reports.document import (
@@ -54,7 +54,7 @@ def write_samples_report(run: BenchmarkRun, device: torch.device, command: str) 
         headline=[
             (f"mean relative L² error, {name}", scientific(e)) for name, e in part.errors.items()
         ],
-        sections=[part.main(), part.what(), reproduction(rows, text, command, declared)],
+        sections=[part.main(), part.what(), reproduction_section(rows, text, command, declared)],
     )
     write_tables(report, run.folder, _TITLE)
     return report.write(run.folder)

@@ -67,8 +67,6 @@ from pipelines.studies.runner import (
     seconds,
 )
 
-# Cases of a benchmark: pairs of an operator and a dataset whose dimension it supports.
-
 
 def cases_on(benchmark: Benchmark, dims: Mapping[str, int]) -> list[Case]:
     """The cases of a benchmark whose operator supports the dimension of the dataset.
@@ -104,9 +102,6 @@ def nothing_left(benchmark: Benchmark) -> SchemaError:
         f"benchmark {benchmark.name}: no operator supports the dimension of "
         f"{', '.join(benchmark.datasets)}"
     )
-
-
-# Choice of the settings of a benchmark's trainings, by its search or its budget.
 
 
 EPOCHS = "training.epochs"
@@ -188,9 +183,6 @@ def tuning_seconds(run: BenchmarkRun, case: Case, chosen: Mapping[str, object]) 
     others = [values for values in tried(run, case) if values != chosen]
     folders = [run.training(case, 0, values).folder for values in others]
     return sum(e.seconds for f in folders if f.exists() for e in recorded_history(f))
-
-
-# Results of a profile in a folder: the cost of a training step of each operator on one grid.
 
 
 PROFILE_HOLDING = FolderClaim(
@@ -517,8 +509,7 @@ class BenchmarkRun(Study[Seeded]):
             raise SchemaError(f"{case}: {error}") from error
 
     def _check_folders(self, case: Case, seed: int) -> None:
-        """Raise RunError if the run folders of a part have finished trainings with other
-        settings."""
+        """Raise RunError if run folders have finished trainings with other settings."""
         for chosen in self.benchmark.searched(case) or [{}]:
             self.training(case, seed, chosen).check_folder()
         if self.benchmark.budget is not None:
@@ -526,8 +517,7 @@ class BenchmarkRun(Study[Seeded]):
                 self.training(case, seed, chosen).check_folder()
 
     def _check_measure(self, case: Case, source: Source) -> None:
-        """Raise SchemaError if the error measure that a dataset declares cannot be computed from
-        its samples."""
+        """Raise SchemaError if a dataset's error measure cannot be computed from its samples."""
         pairs = source.samples("test", noise=None)
         measure = self.benchmark.datasets[case.dataset].measure
         first = pairs.first()
@@ -628,9 +618,6 @@ def check_place(name: str, folder: Path, resume: bool, overwrite: bool) -> None:
     HOLDING.check(folder, resume, overwrite)
 
 
-# Break-even points of the operators of a benchmark, recomputed from the logs of the runs only.
-
-
 def break_evens(folder: Path) -> dict[str, tuple[float, float]]:
     """The break-even of each case: first as computed from the logs, then as stated in table.csv.
 
@@ -692,9 +679,6 @@ def _searched(run: BenchmarkRun, case: Case, row: Row) -> float:
     others = [chosen for chosen in tried(run, case) if chosen != row.chosen]
     folders = [run.training(case, 0, chosen).folder for chosen in others]
     return sum(_seconds(folder) for folder in folders if folder.exists())
-
-
-# Finished tables that get further rows or columns.
 
 
 def extended(run: BenchmarkRun, whole: Benchmark) -> BenchmarkRun:

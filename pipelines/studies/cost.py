@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from pydantic import BaseModel
 from scipy.interpolate import LinearNDInterpolator, NearestNDInterpolator, make_interp_spline
 from scipy.signal import resample
@@ -192,8 +192,7 @@ def _seconds(recipe: Recipe) -> float:
 
 
 def _distance(source: Source, labels: Samples, recipe: Recipe, measure: str) -> float:
-    """Mean error of the solutions of a coarse recipe, relative to the labels of the same
-    samples."""
+    """Mean error of a coarse recipe's solutions, relative to the labels of the same samples."""
     count = 1 + int(labels.ids.max())  # includes samples that the store skipped
     sizes = {"splits.train": count, "splits.validation": 1, "splits.test": 1}
     few = recipe.with_overrides({"samples": count + 2, "shard": count + 2, **sizes})
@@ -205,7 +204,7 @@ def _distance(source: Source, labels: Samples, recipe: Recipe, measure: str) -> 
         )
         coarse_source = Source(url, experiment.model_copy(update={"data": data}))
         coarse = coarse_source.samples("train", noise=None).rows(slice(count)).resident()
-    coarse, count = _rows(coarse, np.isin(coarse.ids, labels.ids)), len(labels)
+    coarse, count = coarse.rows(np.isin(coarse.ids, labels.ids)), len(labels)
     assert coarse.ids.tolist() == labels.ids.tolist()
     errors = list[float]()
     for order in (1, 3):  # keep the better: linear for kinks and shocks, cubic for smooth fields
@@ -215,10 +214,6 @@ def _distance(source: Source, labels: Samples, recipe: Recipe, measure: str) -> 
         scores |= measures_of(p, batch, labels, source.task)
         errors.append(mean_defined(scores[measure]))
     return min(errors)
-
-
-def _rows(pairs: Samples, kept: Bool[np.ndarray, " samples"]) -> Samples:
-    return pairs.rows(kept)
 
 
 def _at_labels(
@@ -342,8 +337,7 @@ class Cost:
 
 
 class _Tracker(MemTracker):
-    """Memory tracker that allows several calls of the model in one step, for example in
-    rollouts."""
+    """Memory tracker that allows several calls of the model in one step, as in rollouts."""
 
     def _pre_fw_hook(self, module: nn.Module, inputs: object) -> None:
         if set(self._mod_tracker.parents) <= {"Global", self._mod_tracker.get_known_fqn(module)}:

@@ -32,9 +32,6 @@ from pipelines.config.experiment import Experiment, InputNoise, domain_of
 from pipelines.runs.data import Source
 from pipelines.studies.runner import StudyTraining
 
-# Cells of a noise study, each of which is a training or a test, and parsing of noise levels.
-
-
 ALL = "all"
 NONE = "none"  # as the only name of a classical method, it stands for no method
 Trained = float | tuple[float, float]  # a level, or the ends of a range of levels
@@ -170,9 +167,6 @@ def check_classical(
         )
 
 
-# The operators of a noise study: experiments that differ in the operator alone.
-
-
 _LISTED = {"training.seed": "--seeds", "noise.level": "--train-levels and --test-levels"}
 _SHARED = ("data", "noise", "task")  # tables that all operators of a study have in common
 
@@ -227,11 +221,15 @@ def operator_experiments(
         else:
             common[key] = value
     shared = experiment.on(store, common)
-    variants = tuple(_variant(shared, name, changes) for name, changes in by_operator.items())
-    for name, variant in zip(models, variants, strict=True):
+    variants = dict[str, Experiment]()
+    for name, changes in by_operator.items():
+        variant = shared
+        if name != shared.model.name:
+            variant = shared.with_overrides({"model.name": name})
+        variants[name] = variant.with_overrides(changes) if changes else variant
+    for name, variant in variants.items():
         check_alike(shared, variant, name)
-    by_name = dict(zip(models, variants, strict=True))
-    return by_name.get(experiment.model.name, shared), variants
+    return variants.get(experiment.model.name, shared), tuple(variants.values())
 
 
 def _check_key(experiment: Experiment, key: str) -> None:
@@ -271,21 +269,12 @@ def check_alike(experiment: Experiment, variant: Experiment, name: str) -> None:
             )
 
 
-def _variant(experiment: Experiment, name: str, changes: Mapping[str, Any]) -> Experiment:
-    if name != experiment.model.name:
-        experiment = experiment.with_overrides({"model.name": name})
-    return experiment.with_overrides(changes) if changes else experiment
-
-
 def recorded_study(folder: Path) -> dict[str, Any]:
     """The content of study.json; empty if the file is absent or damaged."""
     try:
         return read_json(folder / "study.json")
     except (FileNotFoundError, DamagedError):
         return {}
-
-
-# The trainings and tests of a noise study: operators, noise levels and seeds.
 
 
 @dataclass(frozen=True)
@@ -581,8 +570,7 @@ class Inversions:
 
     @property
     def equation_digest(self) -> str | None:
-        """SHA-256 of the user's file of the equation, whose map the methods invert; None for
-        equations of packages, and if the equation is not used."""
+        """SHA-256 of the user's file that defines the inverted equation; None without one."""
         file = None if self.unsuited else plugin_of(type(self._problem))
         return None if file is None else file.digest
 

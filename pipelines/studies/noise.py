@@ -38,9 +38,6 @@ from pipelines.studies.inversions import (
 )
 from pipelines.studies.runner import Execution, Row, Study, content
 
-# Calibration of predicted phase probabilities: Brier score and reliability.
-
-
 Truth = Float[np.ndarray, " *shape"]
 
 
@@ -67,9 +64,6 @@ def reliability(probability: Truth, phase: Truth, bins: int = 10) -> Float[np.nd
     sums = (np.bincount(bin_of, weights=w.ravel(), minlength=bins) for w in (probability, phase))
     mean_p, share = (total / divisor for total in sums)
     return np.stack([mean_p, share, count], axis=1)
-
-
-# Measures of the accuracy of reconstructions in a noise study.
 
 
 LEVEL = 0.9  # stated probability of the sets and intervals whose coverage is counted
@@ -101,17 +95,14 @@ class Reconstructed:
 
     @cached_property
     def agreement(self) -> tuple[Scores | None, Scores | None]:
-        """Intersection over union and Hausdorff distance of the phases; None if there are no
-        phases.
-        """
+        """Intersection over union and Hausdorff distance of the phases; None without phases."""
         if self.values is None:
             return None, None
         return agreement(self.fields, self.truth, self.values)
 
     @property
     def misclassified(self) -> Scores | None:
-        """Fraction of the cells that the reconstruction assigns to the wrong phase; None if there
-        are no phases."""
+        """Fraction of cells that get the wrong phase; None without phases."""
         if self.values is None:
             return None
         wrong = phases(self.fields, self.values) != phases(self.truth, self.values)

@@ -61,9 +61,6 @@ if TYPE_CHECKING:
     from distributed import Client, Worker
 
 
-# Trainings with more and more epochs, until the validation error is flat.
-
-
 Ended = Literal["", "flat", "time"]
 """Why epochs were not doubled again: the error was flat, or there was no time. Empty without a
 budget, or if the longest training diverged."""
@@ -150,9 +147,6 @@ def seconds(folder: Path) -> float:
         return 0.0
 
 
-# GPUs of the worker processes on this machine: each process sees one of them.
-
-
 VARIABLE = "CUDA_VISIBLE_DEVICES"
 
 
@@ -186,9 +180,6 @@ def sharing(workers: int, device: torch.device) -> str:
     if not count or workers <= count:
         return ""
     return f"{workers} workers share {count} GPU{'s' if count > 1 else ''}"
-
-
-# Dask processes, on this machine or on others, that compute the parts of a study.
 
 
 LOCAL = "processes"
@@ -319,9 +310,6 @@ def _called(
     with suppress(Stopped):
         return call(argument, halt.exists)
     return None
-
-
-# The record of the result of one part of a study. All studies use the same record.
 
 
 NO_MEMORY = "not enough memory"

@@ -102,11 +102,8 @@ def write_table(folder: Path, history: Sequence[Epoch]) -> None:
     write(folder / TABLE, text.getvalue().encode())
 
 
-# MLflow tracker. A training is an MLflow run, identified by the tag `pdegen.training`.
-
-
 DEFAULT = "sqlite:///mlflow.db"  # the default of MLflow
-_TAG = "pdegen.training"
+_TAG = "pdegen.training"  # of the MLflow run that belongs to a training
 _MOST = {"metrics": 1000, "params": 100, "value": 6000}  # limits of a request to MLflow
 _CREDENTIALS = re.compile(r"//[^/@\s]*@")
 _END = re.compile(r"\. | \[SQL| \(Background on")
@@ -145,7 +142,9 @@ def mlflow(uri: str | None = None) -> Tracker:
         if file is not None and not file.parent.is_dir():
             raise TrackerError(f"{word}: there is no folder {file.parent}")
         if file is not None and file.exists():
-            _check_database(file)
+            place = f"{file.as_uri()}?mode=rw"
+            with closing(sqlite3.connect(place, uri=True, timeout=_LOCKED_SECONDS)) as database:
+                database.execute("SELECT count(*) FROM sqlite_master").fetchone()
         if file is None or file.exists():  # a client would create the database too early
             _client(uri).search_experiments(max_results=1)
     except TrackerError:
@@ -153,7 +152,9 @@ def mlflow(uri: str | None = None) -> Tracker:
     except (
         Exception
     ) as error:  # errors of MLflow, its database and the network have no common class
-        raise TrackerError(f"{word} cannot be used: {_message(error)}") from None
+        text = _CREDENTIALS.sub("//***@", " ".join(str(error).split())) or type(error).__name__
+        sentence = _END.split(text)[0][:300]  # SQL follows it
+        raise TrackerError(f"{word} cannot be used: {sentence}") from None
     return Tracker("mlflow", lambda run: _opened(uri, run))
 
 
@@ -177,7 +178,9 @@ def _opened(uri: str, run: TrackedRun) -> Callback:
     tags = {_TAG: run.id, **run.tags}
     shown = runs[0] if runs else client.create_run(group, tags=tags, run_name=run.folder.name)
     number, written = shown.info.run_id, shown.data.params
-    params = [Param(k, _text(v)) for k, v in flat(run.declaration).items() if k not in written]
+    missing = {k: v for k, v in flat(run.declaration).items() if k not in written}
+    words = {k: v if isinstance(v, str) else json.dumps(v) for k, v in missing.items()}
+    params = [Param(key, text[: _MOST["value"]]) for key, text in words.items()]
     for some in _parts(params, _MOST["params"]):
         client.log_batch(number, params=some)
     if shown.info.status != RUNNING:
@@ -228,29 +231,8 @@ def _database(uri: str) -> Path | None:
     return Path(name).absolute()
 
 
-def _check_database(file: Path) -> None:
-    """Raise sqlite3.Error if a file is not a readable database."""
-    uri = f"{file.as_uri()}?mode=rw"
-    with closing(sqlite3.connect(uri, uri=True, timeout=_LOCKED_SECONDS)) as database:
-        database.execute("SELECT count(*) FROM sqlite_master").fetchone()
-
-
 def _parts(items: list[_Item], size: int) -> list[list[_Item]]:
     return [items[k : k + size] for k in range(0, len(items), size)]
-
-
-def _text(value: object) -> str:
-    text = value if isinstance(value, str) else json.dumps(value)
-    return text[: _MOST["value"]]
-
-
-def _message(error: Exception) -> str:
-    """First sentence of an error message, with credentials and SQL removed."""
-    text = _CREDENTIALS.sub("//***@", " ".join(str(error).split())) or type(error).__name__
-    return _END.split(text)[0][:300]
-
-
-# TensorBoard tracker. It writes event files to the folder of a run.
 
 
 FOLDER = "tensorboard"
@@ -295,9 +277,6 @@ def _opened_writer(run: TrackedRun) -> Callback:
         writer.flush() if status == RUNNING else writer.close()
 
     return write
-
-
-# Output of a training to trackers. If a tracker fails, the training continues.
 
 
 KNOWN = ("tensorboard", "mlflow")

@@ -139,7 +139,7 @@ def test_the_overview_has_all_operators_and_references_of_each_dataset(monkeypat
 
 def test_other_grids_have_a_line_for_each_operator_and_its_publication(monkeypatch):
     drawn = []
-    monkeypatch.setattr(benchmark_report.charts, "curves", lambda *a, **k: drawn.append((a, k)))
+    monkeypatch.setattr(benchmark_report.figures, "curves", lambda *a, **k: drawn.append((a, k)))
     monkeypatch.setattr(benchmark_report, "picture", lambda figure, name, caption: (name, caption))
     section = part()._other_grids()
     (table,) = section.tables
@@ -164,7 +164,9 @@ def test_other_grids_have_a_line_for_each_operator_and_its_publication(monkeypat
 
 def test_errors_stand_over_the_parameters_and_the_mean_time_of_the_seeds(monkeypatch):
     drawn = []
-    monkeypatch.setattr(benchmark_report.charts, "errors_against_costs", lambda *a: drawn.append(a))
+    monkeypatch.setattr(
+        benchmark_report.figures, "errors_against_costs", lambda *a: drawn.append(a)
+    )
     monkeypatch.setattr(benchmark_report, "picture", lambda figure, name, caption: (name, caption))
     monkeypatch.setattr(
         benchmark_report, "learning", lambda run, rows, watched, name: (watched, name)

@@ -69,7 +69,7 @@ def test_the_report_reads_predictions_that_are_kept(benchmarked, tmp_path, monke
 
 def test_learning_curves_have_a_band_over_the_seeds(benchmarked, monkeypatch):
     drawn = []
-    monkeypatch.setattr(benchmark_report.charts, "curves", lambda *a, **k: drawn.append((a, k)))
+    monkeypatch.setattr(benchmark_report.figures, "curves", lambda *a, **k: drawn.append((a, k)))
     monkeypatch.setattr(benchmark_report, "picture", lambda figure, name, caption: caption)
     found = {"FNO": benchmarked.rows()[:2], "one seed": benchmarked.rows()[:1]}
     caption = benchmark_report.learning(benchmarked, found, "validation", "learning")
@@ -97,7 +97,9 @@ def test_all_datasets_are_drawn_in_multiples_of_the_smallest(benchmarked, monkey
         }
 
     drawn = []
-    monkeypatch.setattr(benchmark_report.charts, "errors_against_costs", lambda *a: drawn.append(a))
+    monkeypatch.setattr(
+        benchmark_report.figures, "errors_against_costs", lambda *a: drawn.append(a)
+    )
     monkeypatch.setattr(benchmark_report, "picture", lambda figure, name, caption: name)
     first = rows({"b": 4.0, "a": 2.0}, {"a": 3.0, "b": 1.0}), 8.0
     assert (

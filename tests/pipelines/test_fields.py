@@ -12,9 +12,7 @@ from matplotlib.figure import Figure
 
 from operators.data import Channel
 from pdegen.domains import Box, CellGrid, Cloud, Curvilinear, Domain, PeriodicGrid
-from pipelines.reports import fields
-from pipelines.reports import fields as sheets
-from pipelines.reports import pictures as samples
+from pipelines.reports import fields, pictures
 from pipelines.reports.fields import Functions, Look
 from pipelines.reports.pictures import Predicted
 from pipelines.runs.score import channel_parts
@@ -56,7 +54,7 @@ def test_of_a_box_in_three_dimensions_the_middle_layer_is_drawn():
     values = RNG.random(domain.shape)
     figure, _ = shown(domain, values)
     np.testing.assert_array_equal(figure.axes[0].images[0].get_array().T, values[:, :, 2])
-    sheet = sheets.sheet([[functions(domain, ("u",)).panel(0, 0)]])
+    sheet = fields.sheet([[functions(domain, ("u",)).panel(0, 0)]])
     assert sheet.axes[0].get_title(loc="left") == "at z = 0.5"
 
 
@@ -127,7 +125,7 @@ def test_times_of_a_component_have_one_scale_and_components_their_own():
 )
 def test_predictions_on_any_domain_have_truth_and_prediction_on_one_scale(domain):
     a, u = functions(domain, ("a",)), functions(domain, ("u_x", "u_y"))
-    figure = samples.predictions(
+    figure = pictures.predictions(
         a, Predicted("p", u, u.values + 1, np.array([0.3, 0.1, 0.2])), [7, 8, 9]
     )
     panels = [axes for axes in figure.axes if axes.get_title(loc="left")]
@@ -149,7 +147,7 @@ def test_a_picture_of_a_moving_mesh_has_the_points_of_each_sample():
     mesh = Functions(
         Look("u"), RNG.normal(size=(2, 4, 8, 1)), channels("u"), Curvilinear((4, 8), 2), positions
     )
-    figure = sheets.sheet([[mesh.panel(0, 0), mesh.panel(1, 0)]])
+    figure = fields.sheet([[mesh.panel(0, 0), mesh.panel(1, 0)]])
     first, second = (axes.collections[0].get_coordinates() for axes in figure.axes[:2])
     np.testing.assert_allclose(2 * first, second)
     assert figure.axes[0].get_xlim() == figure.axes[1].get_xlim()

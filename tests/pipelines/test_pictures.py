@@ -16,8 +16,6 @@ from pdegen.generation.derived import add_noise, at_levels
 from pdegen.schema import SchemaError
 from pdegen.store.reading import StoreError, open_sealed
 from pipelines.reports import fields, figures, pictures
-from pipelines.reports import figures as charts
-from pipelines.reports import pictures as samples
 from pipelines.reports.fields import Functions, Look
 from pipelines.reports.figures import error_by_samples
 from pipelines.reports.pictures import Predicted, plot_store
@@ -73,7 +71,7 @@ def test_truth_and_prediction_have_one_scale_and_the_error_is_centred():
     u = np.stack([values, values, values])
     p = u + np.array([0.1, 0.2, 3.0])[:, None, None]
     truth = functions(u, Look("a", "phases", phases=(2.0, 7.0)))
-    figure = samples.predictions(
+    figure = pictures.predictions(
         functions(u, Look("u")),
         Predicted("p", truth, p[..., None], np.array([0.1, 0.2, 3.0])),
         range(100, 103),
@@ -108,7 +106,7 @@ def test_a_bar_has_phases_or_magnitudes(look, values, labels):
 
 def test_the_mean_error_is_that_of_the_samples():
     error = np.stack([np.full((4, 4), -1.0), np.full((4, 4), 3.0)])
-    figure = samples.mean_error(functions(error, Look("u")), error[..., None])
+    figure = pictures.mean_error(functions(error, Look("u")), error[..., None])
     np.testing.assert_allclose(drawn_images(figure)[0], 2.0)
 
 
@@ -147,7 +145,7 @@ def test_samples_that_are_not_there_and_unknown_formats_are_refused(
 def test_best_median_and_worst_are_those_of_the_errors():
     x, errors = np.linspace(0, 1, 16), np.array([0.3, 0.1, 0.2])
     truth = functions(np.ones((3, 16)) * np.sin(x), Look("u"))
-    figure = samples.predictions(
+    figure = pictures.predictions(
         truth, Predicted("p", truth, truth.values + errors[:, None, None], errors), range(100, 103)
     )
     titles = [axes.get_title(loc="left") for axes in figure.axes[:3]]
@@ -167,7 +165,7 @@ def test_best_median_and_worst_are_those_of_the_errors():
 def test_the_spectrum_of_a_sine_is_half_its_amplitude_at_its_mode():
     x = np.arange(32) / 32
     u = 3.0 * np.sin(2 * np.pi * 5 * x)[None, :, None]
-    figure = charts.error_spectrum(u, 1.1 * u, modes=8)
+    figure = figures.error_spectrum(u, 1.1 * u, modes=8)
     target, error, mark = figure.axes[0].lines
     assert target.get_ydata()[4] == pytest.approx(1.5)
     assert error.get_ydata()[4] == pytest.approx(0.15)
@@ -177,16 +175,16 @@ def test_the_spectrum_of_a_sine_is_half_its_amplitude_at_its_mode():
 
 def test_the_histogram_counts_every_sample():
     for errors in ([0.0], [0.1, 0.1], [1e-5, 1e-3, 2.0]):
-        many = charts.error_histogram(np.array(20 * errors)).axes[0]
+        many = figures.error_histogram(np.array(20 * errors)).axes[0]
         assert sum(bar.get_height() for bar in many.patches) == 20 * len(errors)
-        few = charts.error_histogram(np.array(errors)).axes[0]
+        few = figures.error_histogram(np.array(errors)).axes[0]
         assert not few.patches
         assert list(few.lines[0].get_ydata()) == list(range(1, len(errors) + 1))
 
 
 def test_errors_of_each_grid_are_drawn_with_their_mean():
     errors = {32: np.array([0.2, 0.4]), 16: np.array([0.1, 0.3])}
-    axes = charts.error_by_grid(errors, 16, "points").axes[0]
+    axes = figures.error_by_grid(errors, 16, "points").axes[0]
     *samples, mean, trained = axes.lines
     np.testing.assert_allclose(mean.get_xydata(), [[16, 0.2], [32, 0.3]])
     assert [list(one.get_ydata()) for one in samples] == [[0.1, 0.3], [0.2, 0.4]]
@@ -195,7 +193,7 @@ def test_errors_of_each_grid_are_drawn_with_their_mean():
 
 def test_a_picture_is_labelled_and_hostile_labels_are_escaped():
     label = '"><script>alert(1)</script>'
-    drawn = figures.svg(charts.error_histogram(np.array([0.1])), "p", label)
+    drawn = figures.svg(figures.error_histogram(np.array([0.1])), "p", label)
     root = ElementTree.fromstring(drawn)
     assert root.get("role") == "img"
     assert root.get("aria-label") == label
@@ -206,7 +204,7 @@ def test_a_picture_is_labelled_and_hostile_labels_are_escaped():
     "errors", [[0.112, 0.128, 0.217], [1.2e-5, 2.1e-5], [2e-4, 0.3], [1e-8, 1.0], [0.1]]
 )
 def test_labels_of_logarithmic_axes_are_the_numbers_they_stand_at(errors):
-    figure = charts.error_histogram(np.array(errors))
+    figure = figures.error_histogram(np.array(errors))
     axis = figure.axes[0].xaxis
     figure.draw_without_rendering()
     low, high = figure.axes[0].get_xlim()

@@ -171,10 +171,10 @@ def test_samples_slide_in_the_order_of_their_errors_with_their_ranks():
 
     def draw(i: int):
         drawn.append(i)
-        return report.samples.drawn(None, [one], {"": i})
+        return report.pictures.drawn(None, [one], {"": i})
 
     truth = functions("u", (6,), count=5)
-    one = report.samples.Predicted("", truth, 2 * truth.values, errors)
+    one = report.pictures.Predicted("", truth, 2 * truth.values, errors)
     slides, middle = sample_slides(errors, [10, 11, 12, 13, 14], draw, "panels")
     assert drawn == [2, 4, 0, 3]
     assert middle == 1

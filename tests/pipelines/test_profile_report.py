@@ -6,7 +6,7 @@ import csv
 from types import SimpleNamespace
 
 from pipelines.config.benchmark import Profile
-from pipelines.reports.benchmark_report import reproduction, write_profile_report
+from pipelines.reports.benchmark_report import reproduction_section, write_profile_report
 from pipelines.studies.runner import Row
 
 PLACE = {"device": "cpu (any)", "threads": 3}
@@ -66,7 +66,9 @@ def test_costs_stand_beside_the_published_ones(tmp_path):
 
 def test_every_machine_of_a_study_is_named_once():
     other = Row(provenance={**PLACE, "threads": 5})
-    section = reproduction([Row(provenance=PLACE), other, Row(), other], "text", "do", "it = 1")
+    section = reproduction_section(
+        [Row(provenance=PLACE), other, Row(), other], "text", "do", "it = 1"
+    )
     assert section.tables[0].rows == [
         ("Run", "device cpu (any), threads 3"), ("Run", "device cpu (any), threads 5"),
     ]  # fmt: skip

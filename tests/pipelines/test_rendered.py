@@ -21,7 +21,6 @@ from pdegen.store.reading import open_sealed
 from pipelines.config.benchmark import Benchmark
 from pipelines.config.experiment import load_experiment
 from pipelines.reports import figures, noise_pictures
-from pipelines.reports import figures as study_charts
 from pipelines.reports.benchmark_report import _DatasetReport, write_benchmark_report
 from pipelines.reports.comparison_report import write_comparison
 from pipelines.reports.document import plus_minus, significant
@@ -150,7 +149,7 @@ def test_a_matrix_of_any_size_has_its_numbers_in_its_cells(rows, columns):
     names = [f"galerkin-transformer trained at all levels, {k}" for k in range(rows)]
     failed = random.random((rows, columns)) < 0.5
     levels = [f"{level:g}" for level in TWELVE[:columns]]
-    figure = study_charts.heat_map(means, halves, names, levels, "level [dB]", failed)
+    figure = figures.heat_map(means, halves, names, levels, "level [dB]", failed)
     assert faults(figure) == []
     renderer = FigureCanvasAgg(figure).get_renderer()
     axes = figure.axes[0]
@@ -166,7 +165,7 @@ def test_a_matrix_of_any_size_has_its_numbers_in_its_cells(rows, columns):
 def test_error_bars_are_drawn_to_both_ends():
     """Also those whose lower end is below the smallest mean, or below 0."""
     means, halves = [0.1, 0.2, 0.3], [0.09, 0.05, 0.5]
-    axes = study_charts.curves({"m": ([0, 1, 2], means)}, "x", spreads=[halves]).axes[0]
+    axes = figures.curves({"m": ([0, 1, 2], means)}, "x", spreads=[halves]).axes[0]
     (bars,) = [c for c in axes.containers if c.lines[2]]
     low, high = axes.get_ylim()
     ends = [segment[:, 1] for segment in bars.lines[2][0].get_segments()]
@@ -174,7 +173,7 @@ def test_error_bars_are_drawn_to_both_ends():
     np.testing.assert_allclose([end for end, _ in ends], [0.01, 0.15, low])
     assert low < 0.01
     assert high > 0.8
-    axes = study_charts.dots({"a": 0.1, "b": 0.2}, [0.15, 0.1]).axes[0]
+    axes = figures.dots({"a": 0.1, "b": 0.2}, [0.15, 0.1]).axes[0]
     assert axes.get_xlim()[0] < -0.05
 
 

@@ -12,8 +12,6 @@ from matplotlib.figure import Figure
 from operators.data import Channel
 from pdegen.domains import Box, CellGrid, Cloud
 from pipelines.reports import fields
-from pipelines.reports import fields as bodies
-from pipelines.reports import fields as sheets
 from pipelines.reports.fields import Above, Curves, Functions, Look
 from pipelines.reports.figures import WIDE
 from pipelines.reports.palette import MODEL, TRUTH
@@ -96,7 +94,7 @@ def test_a_point_cloud_is_drawn_without_its_padding_in_every_part():
 def test_ticks_mark_the_ends_of_the_domain_on_the_lower_and_left_panels():
     one = Functions(Look("u"), RNG.normal(size=(4, 6, 4, 1)), (Channel("u"),), LONG)
     rows = [[one.panel(0, 0), one.panel(1, 0)], [one.panel(2, 0), None]]
-    figure = sheets.sheet(rows, ["first", "second"], "a title")
+    figure = fields.sheet(rows, ["first", "second"], "a title")
     axes = [cell for cell in figure.axes if cell.images]
     assert [cell.get_xlabel() for cell in axes] == ["", "", "x"]
     assert [tick.get_text() for tick in axes[2].get_xticklabels()] == ["1", "3"]
@@ -108,7 +106,7 @@ def test_ticks_mark_the_ends_of_the_domain_on_the_lower_and_left_panels():
     assert figure.get_suptitle() == "a title"
     assert not figure.axes[3].axison
     assert figure.get_size_inches()[0] == WIDE
-    assert sheets.sheet(rows, width=4.0).get_size_inches()[0] == 4
+    assert fields.sheet(rows, width=4.0).get_size_inches()[0] == 4
     assert all(cell.get_aspect() == 1 for cell in axes)
 
 
@@ -117,20 +115,20 @@ def test_curves_in_a_sheet_have_their_labels_and_legend():
     curves = Curves(
         [(x, values, MODEL, "--", "p"), (x, 2 * values, TRUTH, "-", "u")], "t", "C", True
     )
-    (axes,) = sheets.sheet([[curves]]).axes
+    (axes,) = fields.sheet([[curves]]).axes
     assert [(c.get_color(), c.get_linestyle(), c.get_label()) for c in axes.lines] == [
         (MODEL, "--", "p"), (TRUTH, "-", "u"),
     ]  # fmt: skip
     np.testing.assert_array_equal(axes.lines[1].get_ydata(), 2 * values)
     assert (axes.get_xlabel(), axes.get_ylabel(), axes.get_title(loc="left")) == ("x", "C", "t")
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["p", "u"]
-    (axes,) = sheets.sheet([[replace(curves, named=False)]]).axes
+    (axes,) = fields.sheet([[replace(curves, named=False)]]).axes
     assert axes.get_legend() is None
 
 
 def test_samples_have_columns_and_channels_rows_with_one_scale():
     a, u = functions("a", (5, 4)), functions("u", (5, 4), ("p", "q"))
-    rows, names = sheets.in_columns([a, u], 4, ["sample 7", "sample 8", "sample 9"])
+    rows, names = fields.in_columns([a, u], 4, ["sample 7", "sample 8", "sample 9"])
     assert names == ["", "p", "q"]
     assert [[panel.title for panel in row] for row in rows] == [
         ["sample 7", "sample 8", "sample 9"], ["", "", ""], ["", "", ""],
@@ -143,7 +141,7 @@ def test_samples_have_columns_and_channels_rows_with_one_scale():
         for i, panel in enumerate(row):
             np.testing.assert_array_equal(panel.values, values[i])
             assert (panel.scale.vmin, panel.scale.vmax) == (values.min(), values.max())
-    assert sheets.wrapped(list(range(10))) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    assert fields.wrapped(list(range(10))) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
 
 
 # scales and views
@@ -219,10 +217,10 @@ def test_blocks_are_drawn_under_their_body_at_the_last_times():
     truth = replace(truth, values=0.05 * truth.values, look=Look("w", moves=True),
                     above=Above(np.array([0.0, 1.0]), np.full((3, 2), 4.0), 1.0))  # fmt: skip
     values = truth.values + 0.03
-    figure = bodies.deformed(truth, values, {"best": 2, "worst": 1})
+    figure = fields.deformed(truth, values, {"best": 2, "worst": 1})
     assert len(figure.axes) == 8
     titles = [axes.get_title(loc="left") for axes in figure.axes[:4]]
-    assert titles == [f"t = {time:g}" for time in sheets.few(times, 5)[-4:]]
+    assert titles == [f"t = {time:g}" for time in fields.few(times, 5)[-4:]]
     assert [axes.get_ylabel() for axes in figure.axes[::4]] == ["best", "worst"]
     x = truth.domain.points + values[1][..., 10:12]  # the last panel: worst, t = 3
     body, block = figure.axes[7].patches
@@ -237,7 +235,7 @@ def test_blocks_are_drawn_under_their_body_at_the_last_times():
 
 def test_the_boundary_of_a_grid_is_walked_once():
     x = np.stack(np.meshgrid(np.arange(3), np.arange(4), indexing="ij"), -1)
-    around = bodies._around(x)
+    around = fields._around(x)
     assert len(around) == len({tuple(point) for point in around}) == 10
     steps = np.abs(np.diff(np.concatenate([around, around[:1]]), axis=0)).sum(axis=1)
     assert steps.tolist() == [1] * 10
