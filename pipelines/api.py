@@ -9,8 +9,9 @@ from pdegen.generation.generate import generate
 from pdegen.generation.verify import verify
 from pdegen.recipe import default_store
 from pdegen.store.objects import Objects
-from pdegen.store.reading import StoreError
+from pdegen.store.reading import Store, StoreError, open_sealed
 from pipelines.config.experiment import Experiment, asked_for
+from pipelines.config.shipped import check_asked
 from pipelines.reports.report import write_report
 from pipelines.runs import training as runs
 from pipelines.runs.checks import check_device
@@ -68,8 +69,8 @@ def run(
         SchemaError, RunError, DataError, ...: As for `train`.
     """
     declared, store, folder = _resolved(experiment, data, None, out, overrides)
-    if faults := verify(store).faults:
-        raise StoreError(f"{store}: {faults[0]}")
+    if faults := verify(store.url).faults:
+        raise StoreError(f"{store.url}: {faults[0]}")
     torch_device = check_device(device)
     runs.train(declared, store, folder, torch_device, **options)
     evaluate_run(declared, store, folder, torch_device)
@@ -79,12 +80,14 @@ def run(
 def _resolved(
     experiment: PathOrUrl | Experiment | None, data: PathOrUrl | None, model: str | None,
     out: PathOrUrl | None, overrides: Mapping[str, object] | None,
-) -> tuple[Experiment, str, Path]:  # fmt: skip
-    """The experiment with its overrides, the URL of its store, and the folder of the run."""
+) -> tuple[Experiment, Store, Path]:  # fmt: skip
+    """The experiment with its overrides, its store, and the folder of the run."""
     name = fspath(experiment) if isinstance(experiment, PathLike) else experiment
-    declared = asked_for(name, model, None if data is None else fspath(data))
-    declared = declared.on(None if data is None else fspath(data), overrides or {})
-    store = _generated(declared) if data is None else fspath(data)
+    if not isinstance(name, Experiment):
+        check_asked(name, model, data)
+    given = None if data is None else open_sealed(fspath(data))
+    declared = asked_for(name, model, given).on(given, overrides or {})
+    store = given or open_sealed(_generated(declared))
     return declared, store, Path("runs") / declared.name if out is None else Path(out)
 
 

@@ -37,10 +37,11 @@ from pdegen.store.reading import Array, Shards, Store, StoreError, open_sealed
 # Variables of a sealed store, read shard by shard at a resolution.
 
 
-def open_store(url: str) -> Store:
-    """Open the sealed store at a path or fsspec URL. Raises DataError if this fails."""
+def open_store(store: str | Store) -> Store:
+    """Open the sealed store at a path or fsspec URL, if it is not open already. Raises DataError
+    if this fails."""
     try:
-        return open_sealed(url)
+        return open_sealed(store)
     except (ValueError, OSError) as error:
         raise DataError(one_line(error)) from None
 
@@ -482,7 +483,7 @@ _THREADS = 4  # largest number of threads that read
 
 
 def open_pairs(
-    url: str,
+    url: str | Store,
     split: str | tuple[int, int],
     resolution: Resolution | None = None,
     *,
@@ -498,7 +499,7 @@ def open_pairs(
     Samples that the store lists as skipped are left out. `read_pairs` reads all values at once.
 
     Args:
-        url: URL or path of a sealed store.
+        url: URL or path of a sealed store, or the opened store.
         split: Name of a split, or the pair (first sample, last sample + 1).
         resolution: Number of points along the first axis, or a tuple with a number for each axis.
             By default, all n points of each axis are used. A smaller number keeps every r-th
@@ -524,7 +525,7 @@ def open_pairs(
             is left. Also if the split, a variable or the noise level is unknown, if a resolution
             does not fit the store, or if the variables have different axes.
     """
-    store = open_store(str(url))
+    store = open_store(url if isinstance(url, Store) else str(url))
     samples = _sample_numbers(store, split)
     if input is None:
         input = _of_role(store, "input")
@@ -686,7 +687,10 @@ def _parameter_laws(
 
 
 def read_pairs(
-    url: str, split: str | tuple[int, int], resolution: Resolution | None = None, **options: Any
+    url: str | Store,
+    split: str | tuple[int, int],
+    resolution: Resolution | None = None,
+    **options: Any,
 ) -> Samples:
     """Read a split into memory. The arguments are those of `open_pairs`.
 

@@ -879,23 +879,32 @@ def _root_bytes(objects: Objects) -> bytes:
         raise StoreError(f"{objects.url}: {problem}") from None
 
 
-def open_sealed(url: str) -> Store:
-    """Open a sealed store whose metadata and coordinates match the seal. Raises StoreError if the
-    store is missing, damaged, of another format or not sealed. If it is not sealed, the message
-    says how to resume."""
+def open_sealed(store: str | Store) -> Store:
+    """Open a sealed store whose metadata and coordinates match the seal.
+
+    Args:
+        store: URL or path, or a store that is open already, which is returned.
+
+    Raises:
+        StoreError: If the store is missing, damaged, of another format or not sealed. If it is not
+            sealed, the message says how to resume.
+    """
+    if isinstance(store, Store) and store.seal is not None:
+        return store
+    url = store if isinstance(store, str) else store.url
     root = _root_bytes(Objects(url))
     finished(Store(url, root))
     try:
-        store = Store(url, root, seal_in(Objects(url)))
+        seal = seal_in(Objects(url))
     except StoreError as error:
         raise Store(url, root).damaged(str(error)) from None
-    assert store.seal is not None
-    if store.seal.objects.get(ROOT) != sha256(root):
-        raise store.damaged(f"{ROOT}: differs from the seal")
-    if len(store.seal.shards) != SHORT_DIGITS * store.shards:
-        raise store.damaged(f"{Seal.KEY} has another number of shards than the store")
-    _ = store.coordinates
-    return store
+    opened = Store(url, root, seal)
+    if seal.objects.get(ROOT) != sha256(root):
+        raise opened.damaged(f"{ROOT}: differs from the seal")
+    if len(seal.shards) != SHORT_DIGITS * opened.shards:
+        raise opened.damaged(f"{Seal.KEY} has another number of shards than the store")
+    _ = opened.coordinates
+    return opened
 
 
 def finished(store: Store) -> Store:

@@ -35,6 +35,7 @@ from pipelines.cli.stores import check_verified, generate_default, verify_store
 
 if TYPE_CHECKING:  # each command imports its own modules when it runs, so commands start fast
     from operators.training.fit import Epoch
+    from pdegen.store.reading import Store
     from pipelines.config.experiment import Experiment
     from pipelines.tracking.tracker import Tracker
 
@@ -98,22 +99,24 @@ def train_command(
 
     check_asked(experiment, model, data)  # before PyTorch is imported, which takes seconds
 
+    from pdegen.store.reading import open_sealed
     from pipelines.config.experiment import asked_for
     from pipelines.tracking.tracker import trackers
 
-    declared = _with_overrides(asked_for(experiment, model, data), data, stream, set_)
+    store = None if data is None else open_sealed(data)
+    declared = _with_overrides(asked_for(experiment, model, store), store, stream, set_)
     folder = out or Path("runs") / declared.name
     following = trackers(track or [])
-    if _train(declared, data, folder, device, precision, compiled, resume, overwrite, following):
+    if _train(declared, store, folder, device, precision, compiled, resume, overwrite, following):
         say(folder / f"{declared.training.reported[0]}.safetensors")
 
 
 def _with_overrides(
-    experiment: "Experiment", data: str | None, stream: str | None, set_: list[str] | None
+    experiment: "Experiment", store: "Store | None", stream: str | None, set_: list[str] | None
 ) -> "Experiment":
     """Apply the values of --stream and --set to an experiment that will use the given store."""
     streamed = {} if stream is None else {"data.stream.recipe": stream}
-    return experiment.on(data, {**streamed, **parsed(set_)})
+    return experiment.on(store, {**streamed, **parsed(set_)})
 
 
 def _generated(experiment: "Experiment", device: str) -> str:
@@ -126,13 +129,14 @@ def _generated(experiment: "Experiment", device: str) -> str:
 
 
 def _train(
-    experiment: "Experiment", data: str | None, folder: Path, device: str, precision: str,
+    experiment: "Experiment", given: "Store | None", folder: Path, device: str, precision: str,
     compiled: str, resume: bool, overwrite: bool, track: "list[Tracker]", check: bool = False,
-) -> str | None:  # fmt: skip
-    """Train in all processes of torchrun."""
+) -> "Store | None":  # fmt: skip
+    """Train in all processes of torchrun. Returns the store in the first process."""
     from operators.training.fit import Stopped
     from operators.training.step import Acceleration, torchrun
     from pdegen.recipe import default_store
+    from pdegen.store.reading import open_sealed
     from pipelines.runs.checks import check_device, check_memory
     from pipelines.runs.folder import check_run_folder
     from pipelines.runs.training import train
@@ -140,17 +144,18 @@ def _train(
     torch_device = check_device(device)
     acceleration = Acceleration.chosen(torch_device, precision, compiled)
     with Interrupts() as interrupts, torchrun(torch_device) as ranks:
-        store = data or default_store(experiment.data.load_recipe())
-        reporting: dict[str, Any] = {}  # arguments of `train` in the process that reports
+        url = default_store(experiment.data.load_recipe()) if given is None else given.url
         if ranks.first:
             check_run_folder(folder, resume, overwrite)
             check_memory(experiment, torch_device)
-            if data is None:
+            if given is None:
                 _generated(experiment, device)
             if check:
-                check_verified(verify_store(store))
-            reporting = {**_callbacks(experiment, store), "track": track}
+                check_verified(verify_store(url))
         ranks.wait()
+        store = given or open_sealed(url)
+        # arguments of `train` in the process that reports
+        reporting = {**_callbacks(experiment, store), "track": track} if ranks.first else {}
         try:
             train(
                 experiment, store, folder, torch_device, resume=resume,
@@ -164,7 +169,7 @@ def _train(
         return store if ranks.first else None
 
 
-def _callbacks(experiment: "Experiment", store: str) -> dict[str, Callable[[Any], None]]:
+def _callbacks(experiment: "Experiment", store: "Store") -> dict[str, Callable[[Any], None]]:
     """Callbacks of `train` that print how samples are read, how steps are executed, and a line of
     progress after each epoch."""
     from pipelines.reports.document import how_read
@@ -352,6 +357,7 @@ def run_command(
 
     check_asked(experiment, None, data)  # before PyTorch is imported, which takes seconds
 
+    from pdegen.store.reading import open_sealed
     from pipelines.config.experiment import load_experiment
     from pipelines.reports.report import write_report
     from pipelines.runs.checks import check_device
@@ -359,11 +365,12 @@ def run_command(
     from pipelines.runs.folder import track_results
     from pipelines.tracking.tracker import trackers
 
-    declared = _with_overrides(load_experiment(experiment, data), data, stream, set_)
+    given = None if data is None else open_sealed(data)
+    declared = _with_overrides(load_experiment(experiment, given), given, stream, set_)
     folder = out or Path("runs") / declared.name
     following = trackers(track or [])
     store = _train(
-        declared, data, folder, device, precision, compiled, resume, overwrite, following,
+        declared, given, folder, device, precision, compiled, resume, overwrite, following,
         check=True,
     )  # fmt: skip
     if store is None:
@@ -373,7 +380,7 @@ def run_command(
     for summary in scores["results"]:
         _print_score(summary)
     say(write_report(folder, store, torch_device))
-    track_results(following, folder, store, scores["results"], scores["provenance"])
+    track_results(following, folder, store.url, scores["results"], scores["provenance"])
 
 
 @command("report", "pdegen report runs/first")

@@ -914,10 +914,11 @@ class Experiment(Strict):
         condition = ", without task.static" if isinstance(task, RolloutTask) else ""
         return {"data.input": f"{frames}{condition}"}
 
-    def mapped(self, store: str) -> str:
+    def mapped(self, store: str | Store) -> str:
         """One line that names the inputs and the targets, and unused inputs of the store."""
         inputs, targets = ([name] if isinstance(name, str) else name for name in self.variables)
-        task, described = self.task, open_sealed(store).description
+        opened = open_sealed(store)
+        task, described = self.task, opened.description
         if isinstance(task, RolloutTask | TimeTask | BlockTask) and task.history:
             frames = [f"the {'last' if task.kind == 'rollout' else 'first'} frames of {targets[0]}"]
             inputs = frames + (inputs if isinstance(task, RolloutTask) and task.static else [])
@@ -928,7 +929,7 @@ class Experiment(Strict):
             and name not in (*inputs, *targets)
             and described.axes_of(variable)
         ]
-        laws = physics_of(open_sealed(store)).parameters
+        laws = physics_of(opened).parameters
         numbers = [f"log {name}" if law.log else name for name, law in laws.items()]
         if task is None or not task.parameters:
             used, unused = inputs, [*unused, *laws]
@@ -938,7 +939,7 @@ class Experiment(Strict):
         return f"inputs {', '.join(used)} -> {', '.join(targets)}{rest}"
 
     @classmethod
-    def on_store(cls, store: str, model: str) -> Experiment:
+    def on_store(cls, store: str | Store, model: str) -> Experiment:
         """An experiment for a store: an operator with default settings, trained on all its points.
 
         The protocol is "validation". All inputs of the store become input channels, and its first
@@ -973,7 +974,7 @@ class Experiment(Strict):
         task: dict[str, object] = {"inputs": inputs} if len(inputs) > 1 else {}
         task |= {"parameters": True} if physics_of(opened).parameters else {}
         content |= {"task": {"kind": "map", **task}} if task else {}
-        return cls.parse(content, f"model {model} on {store}")
+        return cls.parse(content, f"model {model} on {opened.url}")
 
     def at_level(self, level: float) -> Experiment:
         """This experiment with another noise level.
@@ -989,7 +990,7 @@ class Experiment(Strict):
         where = f"experiment {self.name}, noise"
         return self.model_copy(update={"noise": noise.replaced({"level": level}, where)})
 
-    def on(self, store: str | None, overrides: Mapping[str, object]) -> Experiment:
+    def on(self, store: str | Store | None, overrides: Mapping[str, object]) -> Experiment:
         """This experiment with overrides (see `with_overrides`), to be run on a given store.
 
         Raises:
@@ -1002,10 +1003,11 @@ class Experiment(Strict):
         )
         if store is None or before == after:
             return changed
-        if open_sealed(store).metadata.fingerprint != changed.data.load_recipe().fingerprint:
+        opened = open_sealed(store)
+        if opened.metadata.fingerprint != changed.data.load_recipe().fingerprint:
             raise SchemaError(
-                f"{store} is not a store of {after[0]} with {after[1]}: leave out data.recipe and "
-                "data.overrides, or leave out --data"
+                f"{opened.url} is not a store of {after[0]} with {after[1]}: leave out data.recipe "
+                "and data.overrides, or leave out --data"
             )
         return changed
 
@@ -1075,7 +1077,7 @@ def _present(full: str) -> str:
 
 
 def asked_for(
-    experiment: str | Experiment | None, model: str | None, data: str | None
+    experiment: str | Experiment | None, model: str | None, data: str | Store | None
 ) -> Experiment:
     """The requested experiment.
 
@@ -1092,10 +1094,11 @@ def asked_for(
     check_asked(name, model, data)
     if name is not None:
         return load_experiment(name, data)
-    return Experiment.on_store(str(data), str(model))
+    assert data is not None
+    return Experiment.on_store(data, str(model))
 
 
-def load_experiment(name: str, store: str | None = None) -> Experiment:
+def load_experiment(name: str, store: str | Store | None = None) -> Experiment:
     """Load an experiment by name or from a TOML file.
 
     Raises SchemaError for an unknown name or an impossible experiment. The message suggests similar

@@ -75,7 +75,7 @@ def summary(file: Path) -> str:
     return read_toml(file)["summary"]
 
 
-def check_asked(experiment: str | None, model: str | None, data: str | None) -> None:
+def check_asked(experiment: str | None, model: str | None, data: object) -> None:
     """Raise SchemaError unless a request names a known experiment, or an operator and a store."""
     if (experiment is None) == (model is None):
         raise SchemaError(

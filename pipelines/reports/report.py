@@ -725,7 +725,7 @@ NOTICE = (
 )
 
 
-def write_report(folder: Path, store: str, device: torch.device) -> Path:
+def write_report(folder: Path, store: str | Store, device: torch.device) -> Path:
     """Write report.html, report.md, pictures and tables of a finished run.
 
     Nothing is trained. Stored predictions are reused; missing ones are computed.

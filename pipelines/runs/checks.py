@@ -23,7 +23,6 @@ from operators.transforms import (
 from pdegen.domains import Box
 from pdegen.plugins import error_in_plugin
 from pdegen.schema import SchemaError
-from pdegen.store.reading import open_sealed
 from pipelines.config.experiment import Experiment, domain_of, physics_of
 from pipelines.runs.data import Source, free_memory
 
@@ -158,7 +157,7 @@ def check_training(experiment: Experiment, source: Source, device: torch.device)
 def boundary_of(source: Source, pairs: Samples) -> Boundary | None:
     """Boundary values of the targets that the store declares; None if it declares no such
     values."""
-    values = physics_of(open_sealed(source.url)).boundary
+    values = physics_of(source.store).boundary
     stored = pairs if pairs.examples is None else pairs.examples.pairs
     channels = stored.target_channels[: pairs.channels[1]]  # those of one step of the task
     return Boundary.of(pairs.domain, [values.get(channel.variable) for channel in channels])
@@ -172,7 +171,7 @@ def check_symmetries(source: Source, augment: Augmentation | None) -> None:
     Parameters with a law are numbers such as a viscosity, which symmetries leave as they are.
     Others can be positions, such as the centre of an inclusion.
     """
-    store = open_sealed(source.url)
+    store = source.store
     physics, task = physics_of(store), source.experiment.task
     stated = physics.symmetries
     used = set[str]()
@@ -197,7 +196,7 @@ def check_symmetries(source: Source, augment: Augmentation | None) -> None:
 
 def check_applies(source: Source) -> None:
     """Raise SchemaError if a key of the experiment would have no effect on this store."""
-    source.experiment.check_applies(domain_of(open_sealed(source.url)), source.url)
+    source.experiment.check_applies(domain_of(source.store), source.url)
 
 
 def check_scores(source: Source) -> None:

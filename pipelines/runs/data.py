@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial, reduce
+from functools import cached_property, lru_cache, partial, reduce
 from itertools import islice
 from pathlib import Path
 from typing import Literal
@@ -54,7 +54,7 @@ from pdegen.sampling.noise import Levels, hashed, pointwise_std
 from pdegen.schema import SchemaError
 from pdegen.store.format import ParameterLaw
 from pdegen.store.layout import Variable
-from pdegen.store.reading import open_sealed
+from pdegen.store.reading import Store, open_sealed
 from pipelines.config.experiment import Experiment, InputNoise, domain_of
 
 # Noise on the samples of an experiment: on the inputs, or on the training targets.
@@ -662,7 +662,7 @@ class Source:
     """The data of an experiment in a store.
 
     Args:
-        url: URL of the store.
+        at_store: The store, or its URL; it is opened once.
         experiment: The experiment, which declares the variables, the grid, the noise and how
             samples are read.
         at: Noise level of the test samples; by default the training level.
@@ -675,7 +675,7 @@ class Source:
             the noise level as an input.
     """
 
-    url: str
+    at_store: str | Store
     experiment: Experiment
     at: float | None = None
     assumed_level: float | None = None
@@ -693,6 +693,16 @@ class Source:
             raise SchemaError(
                 f"the assumed noise level must be finite and >= 0, got {self.assumed_level}"
             )
+
+    @cached_property
+    def store(self) -> Store:
+        """The opened store."""
+        return open_sealed(self.at_store)
+
+    @property
+    def url(self) -> str:
+        """URL of the store."""
+        return self.at_store if isinstance(self.at_store, str) else self.at_store.url
 
     @property
     def noise(self) -> InputNoise | None:
@@ -713,12 +723,12 @@ class Source:
     def _containing(self) -> int:
         """The smallest resolution that contains the points of all training batches."""
         trained = self.experiment.data.training_resolutions
-        return containing(domain_of(open_sealed(self.url)), trained, self.url)
+        return containing(domain_of(self.store), trained, self.url)
 
     @property
     def stored_resolution(self) -> int:
         """Points along the first axis of the store's domain."""
-        return domain_of(open_sealed(self.url)).shape[0]
+        return domain_of(self.store).shape[0]
 
     def samples(
         self,
@@ -804,7 +814,7 @@ class Source:
         self._check_equation()
         try:
             pairs = open_pairs(
-                self.url, split, resolution or data.finest_resolution, input=input, target=target,
+                self.store, split, resolution or data.finest_resolution, input=input, target=target,
                 target_resolution=data.target_resolution, weighted=weighted,
             )  # fmt: skip
         except ResolutionError as error:
@@ -826,7 +836,7 @@ class Source:
     def _check_equation(self) -> None:
         """Raise SchemaError if the store has another equation than the experiment."""
         recipe = self.experiment.data.recipe
-        stored = open_sealed(self.url).metadata.recipe.problem.get("equation")
+        stored = self.store.metadata.recipe.problem.get("equation")
         if stored is None or not (recipe.endswith(".toml") or recipe in recipe_names()):
             return
         expected = load_recipe(recipe).problem.equation_name

@@ -8,13 +8,13 @@ from pydantic import ValidationError
 from pdegen.equations.base import problem_from_table
 from pdegen.schema import SchemaError, brief
 from pdegen.store.format import Json
-from pdegen.store.reading import open_sealed
+from pdegen.store.reading import Store, open_sealed
 from pipelines.config.experiment import Experiment
 
 _LAW = {"law", "low", "high"}  # keys of the law of a number
 
 
-def training_problem(experiment: Experiment, store: str) -> Json:
+def training_problem(experiment: Experiment, store: str | Store) -> Json:
     """The problem of the training samples, as recipes declare it. It is empty for imported data and
     for stores with noise."""
     if experiment.data.stream is not None:
@@ -22,7 +22,7 @@ def training_problem(experiment: Experiment, store: str) -> Json:
     return open_sealed(store).metadata.recipe.problem
 
 
-def differences(description: Json, experiment: Experiment, store: str) -> str:
+def differences(description: Json, experiment: Experiment, store: str | Store) -> str:
     """The constants of a store that differ from those of the training data, in one line.
 
     Keys of the discretisation are not compared. Numbers in the range of a law of the training data
@@ -32,7 +32,7 @@ def differences(description: Json, experiment: Experiment, store: str) -> str:
     Args:
         description: Description of the checkpoint.
         experiment: The experiment of the checkpoint.
-        store: URL of the store.
+        store: The store, or its URL.
     """
     metadata = open_sealed(store).metadata
     trained, stored = _trained_problem(description, experiment), metadata.recipe.problem

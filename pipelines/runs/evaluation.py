@@ -47,7 +47,7 @@ from pdegen.formats.plan import open_file, replacing, unpacked
 from pdegen.schema import SchemaError
 from pdegen.software import platform_facts, processor, versions
 from pdegen.store.format import Json
-from pdegen.store.reading import open_sealed
+from pdegen.store.reading import Store
 from pipelines.config.experiment import Experiment
 from pipelines.runs.checks import operator_description
 from pipelines.runs.data import Source
@@ -67,7 +67,7 @@ from pipelines.runs.score import Score, channel_parts, measures_of
 
 
 def open_checkpoint(
-    checkpoint: Path, store: str, device: torch.device, split: str, resolution: int | None,
+    checkpoint: Path, store: str | Store, device: torch.device, split: str, resolution: int | None,
     level: float | None, assumed_level: float | None = None,
     on_differences: Callable[[str], None] = lambda differences: None, content: str | None = None,
 ) -> tuple[Predictor, dict[str, Any], Samples]:  # fmt: skip
@@ -89,7 +89,7 @@ def open_checkpoint(
     source = Source(store, experiment, at=level, assumed_level=assumed_level, content=content)
     pairs = source.samples(split, resolution=resolution or source.stored_resolution, device=device)
     check_fit(predictor, pairs)
-    if line := differences(description, experiment, store):
+    if line := differences(description, experiment, source.store):
         on_differences(line)
     return predictor, description, pairs
 
@@ -118,7 +118,7 @@ def parse_recorded(recorded: Any, where: str) -> Experiment:
 
 def evaluate(
     checkpoint: Path,
-    store: str,
+    store: str | Store,
     device: torch.device,
     *,
     split: str = "test",
@@ -133,7 +133,7 @@ def evaluate(
 
     Args:
         checkpoint: A safetensors file of a run, or the folder of an exported model.
-        store: URL of the store.
+        store: The store, or its URL.
         device: Device of the evaluation.
         split: Name of the split.
         resolution: Points along the first axis; by default those of the store.
@@ -164,7 +164,7 @@ def evaluate(
     try:
         score = compute_score(predictor.to(device), pairs, predictor.task, keep)
     except ValueError as error:  # such as a grid too coarse for the modes
-        raise CheckpointError(f"{checkpoint} on {store}: {error}") from error
+        raise CheckpointError(f"{checkpoint} on {pairs.source['url']}: {error}") from error
     if keep_in is not None and predictions:
         kept_predictions(keep_in, checkpoint, pairs, lambda: torch.cat(predictions))
     return replace(score, checkpoint=checkpoint.stem, epoch=description["epoch"], split=split)
@@ -209,26 +209,30 @@ def compute_score(
 
 def trivial_scores(source: Source, folder: Path, device: torch.device) -> list[Score]:
     """Scores of the trivial predictors on the test split at the training resolution."""
-    experiment, store = source.experiment, source.url
+    experiment, store = source.experiment, source.store
     pairs = source.samples("test", device=device)
     mean = kept_mean(folder, source).to(device)
     return [
         replace(compute_score(predictor, pairs, source.task), checkpoint=name)
-        for name, predictor in trivial(experiment, open_sealed(store), pairs, mean).items()
+        for name, predictor in trivial(experiment, store, pairs, mean).items()
     ]
 
 
-def trivial_validation_error(experiment: Experiment, store: str, device: torch.device) -> float:
+def trivial_validation_error(
+    experiment: Experiment, store: str | Store, device: torch.device
+) -> float:
     """Error of the best trivial predictor on the samples that select the weights of a training. It
     is measured in the same way as the validation errors in the history of a run."""
     source = Source(store, experiment)
     pairs = source.samples(experiment.training.selection_split, "selection", device=device)
     mean = mean_target(source.samples("train", "selection", noise=None)).to(device)
-    predictors = trivial(experiment, open_sealed(store), pairs, mean).values()
+    predictors = trivial(experiment, source.store, pairs, mean).values()
     return min(mean_defined(scores(predictor, pairs)) for predictor in predictors)
 
 
-def evaluate_run(experiment: Experiment, store: str, folder: Path, device: torch.device) -> dict:
+def evaluate_run(
+    experiment: Experiment, store: str | Store, folder: Path, device: torch.device
+) -> dict:
     """Evaluate the reported checkpoints on the test split at all resolutions. Writes scores.json.
 
     Raises:
@@ -240,7 +244,7 @@ def evaluate_run(experiment: Experiment, store: str, folder: Path, device: torch
     source = Source(store, experiment, content=recorded_content(declared))
     results = [
         evaluate(
-            folder / f"{name}.safetensors", store, device, resolution=resolution,
+            folder / f"{name}.safetensors", source.store, device, resolution=resolution,
             content=source.content, keep_in=folder if (name, resolution) == (first, grid) else None,
         ).summary()
         for name in experiment.training.reported
@@ -264,13 +268,13 @@ def evaluate_run(experiment: Experiment, store: str, folder: Path, device: torch
     return summary
 
 
-def evaluate_trained(folder: Path, device: torch.device, store: str | None = None) -> bool:
+def evaluate_trained(folder: Path, device: torch.device, store: str | Store | None = None) -> bool:
     """Evaluate a run that was trained but not evaluated, as after `train`. Returns whether it was.
 
     Nothing happens if the folder has scores.json, or if epochs are missing.
 
     Args:
-        store: URL of the store; by default that of the training.
+        store: The store, or its URL; by default that of the training.
 
     Raises:
         RunError, SchemaError: If run.json is damaged.
@@ -374,7 +378,7 @@ def predict(
     try:
         errors(predictor.to(device), pairs, keep=keep)
     except ValueError as error:  # such as a grid too coarse for the modes
-        raise CheckpointError(f"{checkpoint} on {store}: {error}") from error
+        raise CheckpointError(f"{checkpoint} on {pairs.source['url']}: {error}") from error
     values = torch.cat(predicted).numpy()
     places = torch.cat(points).numpy() if points else pairs.target_points.cpu().numpy()
     target = str(pairs.source["target"])

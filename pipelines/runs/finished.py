@@ -255,7 +255,7 @@ def read_result(path: Path) -> Result:
     return Result(experiment, folder.declared, scores, history, checkpoint, description)
 
 
-def read_finished(path: Path, url: str, device: torch.device) -> FinishedRun:
+def read_finished(path: Path, store: str | Store, device: torch.device) -> FinishedRun:
     """Read a finished run, with the predictions of its first reported checkpoint on the test split.
 
     Raises:
@@ -264,11 +264,13 @@ def read_finished(path: Path, url: str, device: torch.device) -> FinishedRun:
     """
     result = read_result(path)
     experiment, scores, checkpoint = result.experiment, result.scores, result.checkpoint
-    store = open_sealed(url)
+    store = open_sealed(store)
     content = store.metadata.content
     if content != scores.data.get("content"):
-        raise ReportError(f"{url} has other data than {path} was evaluated on: name its store")
-    source = Source(url, experiment, content=content)
+        raise ReportError(
+            f"{store.url} has other data than {path} was evaluated on: name its store"
+        )
+    source = Source(store, experiment, content=content)
     pairs = source.samples("test").resident()
 
     def predictor() -> Predictor:
@@ -404,7 +406,7 @@ def label_error(source: Source) -> float | None:
     it is over the samples that were compared with a reference solution. Returns None if the store
     has no errors (for example of exact solutions), or if the target is not the solution u.
     """
-    names, store = source.experiment.variables[1], open_sealed(source.url)
+    names, store = source.experiment.variables[1], source.store
     if _SOLVED not in ((names,) if isinstance(names, str) else names):
         return None
     if "error" in store.variables:

@@ -40,7 +40,7 @@ from pdegen.files import (
 )
 from pdegen.schema import SchemaError
 from pdegen.store.format import Json
-from pdegen.store.reading import open_sealed
+from pdegen.store.reading import Store, open_sealed
 from pipelines.config.experiment import Experiment
 from pipelines.runs.plugins import keep_plugins, other_version, resumed_plugins
 from pipelines.runs.predictions import MEAN, PREDICTIONS, files_of, weights_of
@@ -416,7 +416,7 @@ def recorded_experiment(experiment: Experiment, recorded: object) -> dict[str, A
     return recorded if same else content
 
 
-def changed(experiment: Experiment, store: str, folder: Path) -> str | None:
+def changed(experiment: Experiment, store: str | Store, folder: Path) -> str | None:
     """What differs between a training of an experiment on a store and the run in a folder: a
     setting with both values, or two digests of data, initial weights or plugins.
 
@@ -439,7 +439,7 @@ def changed(experiment: Experiment, store: str, folder: Path) -> str | None:
     )
 
 
-def _changed_source(experiment: Experiment, store: str, declared: Json) -> str | None:
+def _changed_source(experiment: Experiment, store: str | Store, declared: Json) -> str | None:
     """The first digest in which the data, the initial weights or the plugins of a training differ
     from those in run.json."""
     old, plugins = digests_in(declared), resumed_plugins(experiment, declared)

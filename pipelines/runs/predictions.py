@@ -15,7 +15,7 @@ from torch import Tensor
 from operators.data import Samples
 from operators.training.identity import MADE_FROM, check_made_from, key_of
 from pdegen.files import FileError, read, write
-from pdegen.store.reading import open_sealed
+from pdegen.store.reading import Store, open_sealed
 from pipelines.config.experiment import Experiment
 from pipelines.runs.data import Source
 from pipelines.runs.plugins import plugins_of
@@ -59,7 +59,7 @@ def weights_of(checkpoint: Path) -> str:
 def kept_mean(folder: Path, source: Source) -> Tensor:
     """Mean function of the training targets in float64, shape (*grid, c). It is read from a cache
     file if the file is up to date; otherwise it is computed and written to the file."""
-    identity = {MADE_FROM: target_key(source.experiment, source.url)}
+    identity = {MADE_FROM: target_key(source.experiment, source.store)}
     return _kept(folder / MEAN, identity, lambda: mean_target(source.samples("train", noise=None)))
 
 
@@ -100,25 +100,25 @@ def _digest(values: Tensor) -> str:
     return hashlib.sha256(values.numpy().tobytes()).hexdigest()
 
 
-def store_key(store: str, **parts: object) -> str:
+def store_key(store: str | Store, **parts: object) -> str:
     """Key of a result that is computed from a store.
 
     Args:
-        store: URL of the store.
+        store: The store, or its URL.
         parts: Everything else that determines the result, as JSON values.
     """
     metadata = open_sealed(store).metadata
     return key_of(content=metadata.content, fingerprint=metadata.fingerprint, **parts)
 
 
-def experiment_key(experiment: Experiment, store: str, **parts: object) -> str:
+def experiment_key(experiment: Experiment, store: str | Store, **parts: object) -> str:
     """Cache key of a result that depends on all values of an experiment and on the contents of the
     files that it names."""
     declared = experiment.model_dump(mode="json")
     return store_key(store, experiment=declared, files=files_of(experiment), **parts)
 
 
-def target_key(experiment: Experiment, store: str) -> str:
+def target_key(experiment: Experiment, store: str | Store) -> str:
     """Cache key of a result that depends only on the training targets."""
     declared = experiment.model_dump(mode="json", include={"data", "task"})
     declared["data"].pop("reading")  # reading depends on free memory and changes no values

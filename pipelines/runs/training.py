@@ -15,7 +15,7 @@ from operators.training.step import ALONE, Acceleration, Ranks
 from operators.transforms import Extent, Predictor
 from pdegen.files import BusyError, locked, note_part, remove
 from pdegen.schema import SchemaError
-from pdegen.store.reading import open_sealed
+from pdegen.store.reading import Store, open_sealed
 from pipelines.config.experiment import Experiment
 from pipelines.runs.checks import (
     boundary_of,
@@ -50,7 +50,7 @@ from pipelines.tracking.tracker import Following, Tracker
 
 def train(
     experiment: Experiment,
-    store: str,
+    store: str | Store,
     folder: Path,
     device: torch.device,
     *,
@@ -67,6 +67,7 @@ def train(
     """Train an experiment on a store, and write checkpoints and history to a folder.
 
     Args:
+        store: The store, or its URL.
         resume: Whether to continue the run in the folder.
         overwrite: Whether to replace the run in the folder.
         acceleration: Precision and compilation of steps; by default the fastest on the device.
@@ -99,21 +100,24 @@ def train(
     _check(source, settings, resume)
     predictor = _adapted(source, pairs, operator, device)
     model = operator_description(experiment, pairs) | {"model": content["model"]}
-    description = {"operator": model, **declared, "parameters": operator.parameter_count,
-                   "problem": training_problem(experiment, store), **_mean(experiment)}  # fmt: skip
+    description = {
+        "operator": model, **declared, "parameters": operator.parameter_count,
+        "problem": training_problem(experiment, source.store),
+        **({"mean": "square"} if experiment.training.symmetries.mean else {}),
+    }  # fmt: skip
     if ranks.first:  # only this process writes
         check_run_folder(folder, resume, overwrite)
         check_run_room(folder, predictor, settings)
     try:
         with locked(folder) if ranks.first else nullcontext():
-            has_state = ranks.first and claim_run(folder, declared, store, resume, overwrite)
+            has_state = ranks.first and claim_run(folder, declared, source.url, resume, overwrite)
             resume = ranks.any(has_state)
             if ranks.first and experiment.data.stream is None:
                 kept_mean(folder, source)
             on_reading(pairs.reading)
             following = None
             if ranks.first and track:
-                run = tracked_run(folder, declared, store, provenance(device))
+                run = tracked_run(folder, declared, source.url, provenance(device))
                 following = Following(track, run)
             with _removed_at_failure(folder, ranks), Saved(folder, following) as on_saved:
                 return fit(
@@ -125,11 +129,6 @@ def train(
         raise in_use(error) from None
     except CheckpointError as error:
         raise RunError(f"{error}: train again by --overwrite") from None
-
-
-def _mean(experiment: Experiment) -> dict[str, str]:
-    """The entry of checkpoints for which `load_checkpoint` gives a predictor with `mean`."""
-    return {"mean": "square"} if experiment.training.symmetries.mean else {}
 
 
 def _check(source: Source, settings: Settings, resume: bool) -> None:
@@ -239,12 +238,13 @@ def train_part(
     return train(experiment, store, folder, device, on_epoch=on_epoch, stop=stop)
 
 
-def _source(experiment: Experiment, store: str, recorded: dict[str, object]) -> Source:
+def _source(experiment: Experiment, store: str | Store, recorded: dict[str, object]) -> Source:
     """The data of a training, which must be in the store whenever it is opened."""
     reading = recorded.get("reading")
     if isinstance(reading, str) and experiment.data.stream is None:
         experiment = experiment.with_overrides({"data.reading": reading.split(",")[0]})
-    return Source(store, experiment, content=open_sealed(store).metadata.content)
+    opened = open_sealed(store)
+    return Source(opened, experiment, content=opened.metadata.content)
 
 
 def _recorded(folder: Path) -> dict[str, Any]:
