@@ -553,17 +553,6 @@ class Problem(WithLaws):
                 member, missing = ("physics()", "parameters=self.parameter_laws")
             raise SchemaError(f"{self.equation_name}: {member} lacks {missing}, which laws need")
 
-    def _solved(self, seed: int, samples: range, device: str | None) -> dict[str, Array]:
-        if not self.laws:
-            return self.solve(seed, samples, device)
-        self._check_parameters()
-        values = self.solve_family(seed, samples, device)
-        like = next(iter(values.values()))
-        numbers = self.parameter_values(seed, samples)
-        return values | {
-            self.parameter_names[key]: constant(value, like) for key, value in numbers.items()
-        }
-
     def solve_in_blocks(
         self, seed: int, samples: range, device: str | None = None
     ) -> dict[str, Array]:
@@ -576,7 +565,15 @@ class Problem(WithLaws):
         for start in range(0, len(samples), size):
             block = samples[start : start + size]
             try:
-                part = self._solved(seed, block, device)
+                if self.laws:
+                    self._check_parameters()
+                    part = self.solve_family(seed, block, device)
+                    like = next(iter(part.values()))
+                    numbers = self.parameter_values(seed, block).items()
+                    names = self.parameter_names
+                    part = part | {names[key]: constant(value, like) for key, value in numbers}
+                else:
+                    part = self.solve(seed, block, device)
             except SolveError as failure:
                 raise SampleError(block[failure.row], failure.reason) from failure
             if len(block) == len(samples):

@@ -844,7 +844,10 @@ def _computed(job: Job, url: str, skip_failed: bool, mine: lock.Holder, shard: i
         for attempt in range(1, _ATTEMPTS + 1):
             skipped = dict(job.skipped(samples))
             try:
-                values = values_of(job, store, samples, skipped if skip_failed else None)
+                if skip_failed:
+                    values = values_of(job, store, samples, skipped)
+                else:
+                    values = job.compute(store, samples)
                 break
             except WorkerError as error:
                 if attempt == _ATTEMPTS:
@@ -867,21 +870,18 @@ def _written(mine: lock.Holder, shard: _Shard) -> tuple[str, ...]:
 
 
 def values_of(
-    job: Job, store: Store, samples: range, skipped: dict[int, str] | None
+    job: Job, store: Store, samples: range, skipped: dict[int, str]
 ) -> dict[str, np.ndarray]:
-    """Compute the values of samples. Returns a dictionary that maps the names of variables to
-    arrays.
+    """Compute the values of samples, without those that cannot be computed. Returns a dictionary
+    that maps the names of variables to arrays.
 
     Args:
         job: The job that computes them.
         store: The store, whose metadata and coordinates are written.
         samples: Numbers of the samples.
         skipped: A dictionary from numbers of samples to reasons. If a sample cannot be computed,
-            its values are NaN and the reason is added here. If `skipped` is None, SampleError is
-            raised instead.
+            its values are NaN and the reason is added here.
     """
-    if skipped is None:
-        return job.compute(store, samples)
     pieces = list(_pieces(job, store, samples, skipped))
     values = {}
     for name in store.variables:

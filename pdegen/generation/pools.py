@@ -189,7 +189,9 @@ class Threads(Pool):
         following = _Running()
 
         def computed(argument: Argument) -> Value:
-            value = _in_one_thread(task, argument)
+            reuse_memory()
+            with one_thread():  # of BLAS
+                value = task(argument)
             following.enter()  # before this thread computes the next value
             return value
 

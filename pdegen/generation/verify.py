@@ -383,7 +383,10 @@ def _computed(
     """Compute a shard with the job."""
     job.check()
     samples = store.shard_range(shard)
-    values = values_of(job, store, samples, skipped if store.skipped else None)
+    if store.skipped:
+        values = values_of(job, store, samples, skipped)
+    else:
+        values = job.compute(store, samples)
     return encoded(store, shard, values, skipped)
 
 

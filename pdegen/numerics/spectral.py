@@ -439,7 +439,7 @@ class Pseudospectral:
     products: Sequence[Sequence[Monomial]]
     terms: Sequence[Sequence[Part]]
     coupling: Sequence[tuple[int, int, float]] = ()
-    source: Complex[Array, "..."] | None = None
+    source: Num[Array, "..."] | None = None
     device: str | None = None
 
     def __post_init__(self) -> None:
