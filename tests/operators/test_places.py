@@ -27,7 +27,7 @@ TABLE = Path(__file__).parent / "places.toml"
 IN_CHANNELS, OUT_CHANNELS = 2, 3
 # sizes of layers, of which the number of parameters tells
 SIZES = {"in_features", "out_features", "in_channels", "out_channels", "normalized_shape",
-         "num_features", "embedding_dim", "num_embeddings", "features"}  # fmt: skip
+         "num_features", "embedding_dim", "num_embeddings"}  # fmt: skip
 Settings = dict[str, Any]
 # settings beside which the others can have numbers of their own
 BESIDE: dict[str, Settings] = {
