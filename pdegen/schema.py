@@ -8,6 +8,7 @@ import re
 import reprlib
 import stat
 import tomllib
+import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from copy import deepcopy
 from functools import cache
@@ -569,3 +570,19 @@ def parse_override(text: str) -> tuple[str, Any]:
     if content.keys() != {"value"}:
         raise SchemaError(f"an override is one KEY=VALUE, got {brief(text)}")
     return key, content["value"]
+
+
+def visible(text: str) -> str:
+    """Replace control characters, and characters that reorder or hide text, by visible escapes.
+
+    >>> visible("\\x1b[2Jverified")
+    '\\\\x1b[2Jverified'
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        letter
+        if letter.isprintable() or unicodedata.category(letter) == "Zs"
+        else letter.encode("unicode_escape").decode()
+        for letter in text
+    )

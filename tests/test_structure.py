@@ -16,10 +16,10 @@ from tests import checked
 # figures of `python -m benchmarks.structure` that only fall, with their largest values of today
 CEILINGS = {
     "circles": 0,
-    "docstring_percent": 19.1,
-    "functions_per_1000_lines": 62.9,
-    "modules": 237,
-    "one_caller": 238,
+    "docstring_percent": 19.2,
+    "functions_per_1000_lines": 62.5,
+    "modules": 236,
+    "one_caller": 166,
     "one_importer": 39,
 }
 ANY = {"pdegen": 5.3, "operators": 6.0, "pipelines": 8.0}  # of 1,000 lines, at most

@@ -27,9 +27,8 @@ from pdegen.formats.export_metadata import (
     file_digest,
 )
 from pdegen.generation.generate import Progress
-from pdegen.markdown import block, code, escaped
 from pdegen.store import card as cards
-from pdegen.store.card import CARD
+from pdegen.store.card import CARD, block, code, escaped
 from pdegen.store.format import Description, Json, StoreMetadata
 from pdegen.store.reading import Store
 

@@ -785,6 +785,7 @@ def write(job: Job, url: str, options: Options = Options()) -> Store:
         if begun is not None and begun.sealed and not seal_faults(begun):
             todo = _unsound(begun, mine.job, workers)
             if not todo and not summary_faults(begun, seal_in(objects)):
+                objects.remove_partial()  # of a process that was killed after the seal
                 return begun
         if begun is not None:
             suspects = altered(begun)

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import cast
 
-from pdegen.markdown import block, code, escaped
+from pdegen.schema import visible
 from pdegen.store.format import CHANNEL, Array, Description, Json, Labels, StoreMetadata
 
 # Croissant metadata of a sealed store. Croissant is a JSON-LD format of MLCommons for datasets.
@@ -345,3 +345,39 @@ def _pairs(values: Mapping[str, object]) -> str:
 
 def _value(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
+
+
+# Titles, names and equations from stores and files are shown literally in Markdown: they cannot
+# create HTML, links, pictures or headings, and cannot end a table cell or a code block.
+
+
+_MARKS = str.maketrans({mark: f"\\{mark}" for mark in r"\`*_[]<>|~#$&"})
+
+
+def escaped(text: object) -> str:
+    """Convert a text to one line that is escaped for Markdown, including table cells.
+
+    >>> escaped("[u](https://example.org) <b>\\n|")
+    '\\\\[u\\\\](https://example.org) \\\\<b\\\\> \\\\|'
+    """
+    return visible(" ".join(str(text).split())).translate(_MARKS)
+
+
+def code(text: object) -> str:
+    """Convert a text to a code span, which is also safe in table cells.
+
+    >>> code("a|b`c")
+    "`a\\\\|b'c`"
+    """
+    line = visible(" ".join(str(text).split()))
+    return f"`{line.replace('`', chr(39)).replace('|', chr(92) + '|')}`"
+
+
+def block(language: str, text: str) -> list[str]:
+    """The lines of a fenced code block. The text cannot end the block.
+
+    >>> block("json", '{"a": "```"}')
+    ['```json', '{"a": "\\'\\'\\'"}', '```']
+    """
+    lines = text.replace("```", "'''").split("\n")
+    return [f"```{language}", *map(visible, lines), "```"]

@@ -20,8 +20,7 @@ from typing import Annotated, Any, ClassVar, Self, TextIO, TypeVar
 
 import typer
 
-from pdegen.markdown import visible
-from pdegen.schema import SchemaError, parse_overrides
+from pdegen.schema import SchemaError, parse_overrides, visible
 from pdegen.shipped import recipe_names
 from pdegen.version import __version__
 from pipelines.config.shipped import file_of, names, read_benchmark

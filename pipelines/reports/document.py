@@ -25,7 +25,8 @@ from markupsafe import Markup
 
 from pdegen.domains import Domain
 from pdegen.files import is_ours, write
-from pdegen.markdown import escaped, visible
+from pdegen.schema import visible
+from pdegen.store.card import escaped
 from pipelines.config.shipped import slug
 from pipelines.reports import palette
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import tempfile
 import uuid
@@ -47,19 +49,19 @@ from pipelines.runs.predictions import MEAN, PREDICTIONS, files_of, weights_of
 from pipelines.runs.reproduction import toml
 from pipelines.tracking.tracker import (
     FOLDER,
-    TABLE,
+    METRICS,
     Following,
     TrackedRun,
     Tracker,
     event_files,
     flat,
     rows_of,
-    write_table,
 )
 
 # Sends the identity, tags, epochs, scores and files of a run to TensorBoard or MLflow.
 
 
+TABLE = "history.csv"
 TRACKING = "tracking.json"  # the identity of the run in trackers
 _KEPT = (TABLE, "experiment.toml", "scores.json", "report.html", "report.md")
 
@@ -83,6 +85,19 @@ def tracked_run(
     facts |= {f"pdegen.made.{k}": v for k, v in about.items()}
     tags = {key: str(value) for key, value in facts.items() if isinstance(value, (str, int, float))}
     return TrackedRun(content["id"], experiment["name"], folder, experiment, tags)
+
+
+def write_table(folder: Path, history: Sequence[Epoch]) -> None:
+    """Write history.csv, which has a row for each epoch.
+
+    The columns are epoch, loss, score, lr and seconds. Numbers have all their digits. The file is
+    replaced atomically: if writing raises OSError, an earlier file stays unchanged.
+    """
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(("epoch", *METRICS))
+    rows.writerows([epoch.epoch, *(getattr(epoch, name) for name in METRICS)] for epoch in history)
+    write(folder / TABLE, text.getvalue().encode())
 
 
 class Saved:

@@ -23,8 +23,9 @@ from pdegen.files import read, read_json, start_manifest, write, write_json
 from pdegen.formats.export_metadata import file_digest
 from pdegen.formats.huggingface import RecipeText, yaml
 from pdegen.formats.plan import check_replaceable, replacing
-from pdegen.markdown import block, code, escaped, visible
 from pdegen.recipe import Recipe
+from pdegen.schema import visible
+from pdegen.store.card import block, code, escaped
 from pdegen.store.writing import Fault
 from pipelines.config.keys import keys_of
 from pipelines.runs.finished import Result, read_result

@@ -88,8 +88,6 @@ def train(
     pairs = source.samples("train", "training", device=device)
     selection = source.samples(experiment.training.selection_split, "selection", device=device)
     settings = experiment.training.settings()
-    if settings.batch % ranks.count:
-        raise SchemaError(f"batch {settings.batch} cannot be divided among {ranks.count} processes")
     draw = tail_draw(experiment, pairs, ranks.count)
     content = recorded_experiment(experiment, recorded.get("experiment"))
     further = _declaration(experiment, recorded, pairs, selection, acceleration, ranks)
@@ -97,14 +95,13 @@ def train(
     operator = checked_operator(experiment, pairs)
     if experiment.training.start is not None:
         declared["start"] = _initial_weights(operator, experiment.training.start, folder)
-    _check(source, settings, resume)
+    _check(source, settings, resume, ranks)
     predictor = _adapted(source, pairs, operator, device)
     model = operator_description(experiment, pairs) | {"model": content["model"]}
-    description = {
-        "operator": model, **declared, "parameters": operator.parameter_count,
-        "problem": training_problem(experiment, source.store),
-        **({"mean": "square"} if experiment.training.symmetries.mean else {}),
-    }  # fmt: skip
+    description = {"operator": model, **declared, "parameters": operator.parameter_count}
+    description["problem"] = training_problem(experiment, source.store)
+    if experiment.training.symmetries.mean:  # the predictor that is loaded has it, not this one
+        description["mean"] = "square"
     if ranks.first:  # only this process writes
         check_run_folder(folder, resume, overwrite)
         check_run_room(folder, predictor, settings)
@@ -131,8 +128,10 @@ def train(
         raise RunError(f"{error}: train again by --overwrite") from None
 
 
-def _check(source: Source, settings: Settings, resume: bool) -> None:
-    """Raise SchemaError if a key of the experiment does not fit the store."""
+def _check(source: Source, settings: Settings, resume: bool, ranks: Ranks) -> None:
+    """Raise SchemaError if a key of the experiment does not fit the store or the processes."""
+    if settings.batch % ranks.count:
+        raise SchemaError(f"batch {settings.batch} cannot be divided among {ranks.count} processes")
     check_symmetries(source, settings.augment)
     if not resume:  # a run that is resumed was checked at its start
         check_applies(source)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import logging
 import os
@@ -17,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from operators.training.fit import Epoch
-from pdegen.files import write
 from pdegen.schema import near
 
 if TYPE_CHECKING:
@@ -84,22 +81,6 @@ def flat(content: Mapping[str, object], prefix: str = "") -> dict[str, object]:
         elif value is not None:
             values[f"{prefix}{key}"] = value
     return values
-
-
-TABLE = "history.csv"
-
-
-def write_table(folder: Path, history: Sequence[Epoch]) -> None:
-    """Write history.csv, which has a row for each epoch.
-
-    The columns are epoch, loss, score, lr and seconds. Numbers have all their digits. The file is
-    replaced atomically: if writing raises OSError, an earlier file stays unchanged.
-    """
-    text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(("epoch", *METRICS))
-    rows.writerows([epoch.epoch, *(getattr(epoch, name) for name in METRICS)] for epoch in history)
-    write(folder / TABLE, text.getvalue().encode())
 
 
 DEFAULT = "sqlite:///mlflow.db"  # the default of MLflow

@@ -10,8 +10,7 @@ import pytest
 from pdegen.formats.exporting import export
 from pdegen.generation.derived import add_noise, at_levels
 from pdegen.generation.generate import generate
-from pdegen.markdown import escaped
-from pdegen.store.card import CARD, CROISSANT
+from pdegen.store.card import CARD, CROISSANT, escaped
 from pdegen.store.format import sha256
 from pdegen.store.reading import Store
 from tests.stores import objects_of

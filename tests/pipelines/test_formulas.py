@@ -13,8 +13,8 @@ import pytest
 from latex2mathml.converter import convert
 
 from operators.data import AtTime, Block, Map, Rollout
-from pdegen.markdown import escaped
 from pdegen.recipe import load_recipe
+from pdegen.store.card import escaped
 from pipelines.config.declared import LossTable
 from pipelines.reports.document import Formula
 from pipelines.reports.report import equation, loss

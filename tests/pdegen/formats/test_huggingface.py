@@ -16,7 +16,7 @@ from pdegen.formats.arrays import FormatError
 from pdegen.formats.exporting import export
 from pdegen.formats.importing import import_files
 from pdegen.generation.generate import generate
-from pdegen.markdown import escaped
+from pdegen.store.card import escaped
 from pdegen.store.reading import Store
 from tests.absent import absent
 from tests.stores import failing, faults, resealed, with_attributes
