@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, MutableMapping
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from threading import RLock
@@ -37,6 +38,11 @@ _SHIPPED = ("pdegen.", "operators.")  # beginnings of the names of modules of th
 _ROOT = Path(__file__).resolve().parents[1]
 _OURS = tuple(f"{_ROOT / name}{os.sep}" for name in ("pdegen", "operators", "pipelines"))
 _PACKAGES = {"site-packages", "dist-packages"}  # folders of installed packages
+_FORMER = {  # modules that pages named for users' files before, and where their names are now
+    "pdegen.checks.modes": "pdegen.checks.gaussian",
+    "pdegen.equations.registry": "pdegen.equations.base",
+    "pdegen.store.variables": "pdegen.store.layout",
+}
 _MOST_BYTES = 2**22  # of a file
 _files: dict[str, _Run] = {}  # the files that this process has run, by name of the module
 _lock = RLock()
@@ -259,6 +265,9 @@ def _run(file: PluginFile) -> _Run:
     sys.modules[file.module] = module
     _files[file.module] = _Run(file, module, {})  # the classes of the file belong to it already
     try:
+        for former, name in _FORMER.items():  # an edited file would have another SHA-256
+            if former.encode() in file.code:
+                sys.modules.setdefault(former, import_module(name))
         with redirect_stdout(sys.stderr):
             exec(compile(file.code, file.path, "exec"), vars(module))
         if (imported := _beside(file, module, before)) is not None:

@@ -91,6 +91,20 @@ def test_the_file_is_a_part_of_the_fingerprint(own):
     assert load_recipe(recipe).model_dump() == before.model_dump()
 
 
+def test_a_file_with_the_imports_of_earlier_versions_runs(own):
+    """An edited one would have another SHA-256, so its stores could not be resumed."""
+    file, recipe = own
+    changed(file, "gaussian import GaussianCheck, periodic_modes", "gaussian import GaussianCheck")
+    changed(file, "from pdegen.equations.base import Problem, equation\n", """\
+from pdegen.checks.modes import periodic_modes
+from pdegen.equations.base import Problem
+from pdegen.equations.registry import equation
+""")  # fmt: skip
+    changed(file, "pdegen.store.layout", "pdegen.store.variables")
+    load_plugin(file)
+    assert load_recipe(recipe).problem.equation_name == "heat"
+
+
 def test_an_equation_of_the_project_keeps_its_fingerprint():
     """Stores that were made earlier are found and resumed."""
     made = {"burgers-quick": "9bce100d54a2", "darcy-quick": "128d3e7623fc"}
