@@ -18,7 +18,7 @@ from operators.data import Samples, open_pairs
 from pdegen.domains import CellGrid
 from pdegen.generation.generate import provenance
 from pdegen.store.layout import Coordinate, Layout, Variable
-from pdegen.store.writing import lay_out, seal, write_shard
+from pdegen.store.writing import encoded, lay_out, seal, write_encoded
 from pipelines.studies.cost import clock_of
 
 _NAMES = ("a", "u")
@@ -102,7 +102,7 @@ class Reading:
         for shard in range(store.shards):
             u = rng.standard_normal((len(store.shard_range(shard)), n, n), dtype=np.float32)
             a = np.where(np.cumsum(u, axis=1) > 0, np.float32(12), np.float32(3))
-            write_shard(store, shard, {"a": a, "u": u})
+            write_encoded(store, *encoded(store, shard, {"a": a, "u": u}, {}))
         seal(store)
 
     def with_zarr_alone(self, group: zarr.Group) -> None:

@@ -32,7 +32,7 @@ from operators.training.step import keep_memory
 from pdegen.generation.generate import layout
 from pdegen.recipe import Recipe, load_recipe
 from pdegen.store.reading import Store, decode, index_bytes, spans, verified_shards
-from pdegen.store.writing import encoded, lay_out, seal, write_shard
+from pdegen.store.writing import encoded, lay_out, seal, write_encoded
 
 CODECS = ("lz4", "zstd", "none")
 _BATCH = 8
@@ -102,7 +102,10 @@ def _stored(
     """A sealed store that repeats the samples."""
     store = lay_out(f"{folder}/{codec}", layout(recipe.with_overrides({"codec": codec})))
     for shard in range(store.shards):
-        write_shard(store, shard, _repeated(samples_of_recipe, store.shard_range(shard)))
+        write_encoded(
+            store,
+            *encoded(store, shard, _repeated(samples_of_recipe, store.shard_range(shard)), {}),
+        )
     seal(store)
     return store
 

@@ -26,7 +26,7 @@ from pdegen.generation.generate import Options, RecipeJob, _computed, _written, 
 from pdegen.generation.pools import Pool, pool
 from pdegen.recipe import Recipe, load_recipe
 from pdegen.store import lock
-from pdegen.store.writing import lay_out, write_shard
+from pdegen.store.writing import encoded, lay_out, write_encoded
 
 RECIPES = [
     ("burgers-r10", {"resolution": 512}, 256),
@@ -50,7 +50,8 @@ def costs(folder: Path) -> Iterator[dict[str, Any]]:
         start = time.perf_counter()
         values = job.compute(store, range(recipe.shard))
         computed = time.perf_counter()
-        record = write_shard(store, 0, values)
+        objects, record = encoded(store, 0, values, {})
+        write_encoded(store, objects, record)
         written = time.perf_counter()
         stored = sum(store.objects.size(store.key(v, 0)) for v in store.variables)
         yield {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from pdegen.generation.generate import Job, RecipeJob
 from pdegen.generation.verify import verify
 from pdegen.store.format import sha256, short_digest
 from pdegen.store.reading import Record, Seal, Store, seal_in
+from pdegen.store.writing import encoded, write_encoded
 
 
 def faults(store: Store | str) -> list[str]:
@@ -32,6 +33,15 @@ def with_attributes(store: Store, **changed: Any) -> Store:
     content["attributes"] |= changed
     path.write_text(json.dumps(content, indent=2), "utf-8")
     return Store(store.url)
+
+
+def write_shard(
+    store: Store, shard: int, values: Mapping[str, Any], skipped: Mapping[int, str] | None = None
+) -> Record:
+    """Write values to a shard of a store that is laid out. Returns the record."""
+    objects, record = encoded(store, shard, values, skipped or {})
+    write_encoded(store, objects, record)
+    return record
 
 
 def objects_of(store: Store | str | Path) -> dict[str, bytes]:

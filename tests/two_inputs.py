@@ -7,7 +7,8 @@ import numpy as np
 from pdegen.domains import PeriodicGrid
 from pdegen.generation.generate import provenance
 from pdegen.store.layout import Coordinate, Layout, Variable
-from pdegen.store.writing import lay_out, seal, write_shard
+from pdegen.store.writing import lay_out, seal
+from tests.stores import write_shard
 
 ROLES = {"u0": "input", "v": "input", "u": "target", "p": "target"}
 

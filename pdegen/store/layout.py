@@ -230,8 +230,7 @@ class Layout:
     variables: tuple[Variable, ...]
     coordinates: tuple[Coordinate, ...]
     attributes: Mapping[str, Any]
-    # compression of chunks: "lz4", "zstd" (both in Blosc, after a byte shuffle) or "none";
-    # `python -m benchmarks.codecs` prints sizes and speeds
+    # compression of chunks: "lz4", "zstd" (both in Blosc, after a byte shuffle) or "none"
     codec: Literal["lz4", "zstd", "none"] = "lz4"
     domain: Domain | None = None  # domain of the variables, unless the attributes have it
 

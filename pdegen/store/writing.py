@@ -237,40 +237,19 @@ def layout_objects(layout: Layout, url: str) -> dict[str, bytes]:
     return objects
 
 
-def write_shard(
-    store: Store,
-    shard: int,
-    values: Mapping[str, np.ndarray],
-    skipped: Mapping[int, str] | None = None,
-    check: Callable[[], None] | None = None,
-) -> Record:
-    """Write the data of one shard, then its record.
-
-    Args:
-        store: A store that is already laid out.
-        shard: Number of the shard.
-        values: Values of each variable, shape (samples of the shard, ...).
-        skipped: The reasons why samples were skipped. Keys are numbers of samples. The values of
-            skipped samples are NaN.
-        check: Called before and after each write (`pdegen.store.objects.Objects.write`).
-
-    Raises:
-        ValueError: If a variable is missing, has the wrong shape, or has a value that is not
-            finite.
-    """
-    objects, record = encoded(store, shard, values, skipped or {})
-    write_encoded(store, objects, record, check)
-    return record
-
-
 def write_encoded(
     store: Store,
     objects: Mapping[str, bytes],
     record: Record,
     check: Callable[[], None] | None = None,
 ) -> None:
-    """Write the data objects of one shard, then its record. The arguments are the results of
-    `encoded` and `check` of `write_shard`."""
+    """Write the data objects of one shard, then its record.
+
+    Args:
+        store: A store that is already laid out.
+        objects, record: The results of `encoded`.
+        check: Called before and after each write (`pdegen.store.objects.Objects.write`).
+    """
     store.objects.write_all(objects, check)
     store.objects.write(Record.key(record.shard), record.encode(), check)
 
@@ -279,7 +258,19 @@ def encoded(
     store: Store, shard: int, values: Mapping[str, np.ndarray], skipped: Mapping[int, str]
 ) -> tuple[dict[str, bytes], Record]:
     """Encode a shard. Returns two values: a dictionary that maps the keys of the data objects to
-    their bytes, and the record of the shard. The arguments are those of `write_shard`."""
+    their bytes, and the record of the shard.
+
+    Args:
+        store: A store that is already laid out.
+        shard: Number of the shard.
+        values: Values of each variable, shape (samples of the shard, ...).
+        skipped: The reasons why samples were skipped. Keys are numbers of samples. The values of
+            skipped samples are NaN.
+
+    Raises:
+        ValueError: If a variable is missing, has the wrong shape, or has a value that is not
+            finite.
+    """
     samples = store.shard_range(shard)
     stored, objects = dict[str, np.ndarray](), dict[str, bytes]()
     moments = dict[str, tuple[list[float | None], list[float | None]]]()
@@ -321,7 +312,7 @@ def seal(
     Args:
         store: The store.
         measured: Attributes to add to those of the store.
-        check: Called before and after each write, as in `write_shard`.
+        check: Called before and after each write, as in `write_encoded`.
 
     Raises:
         StoreError: If a shard has no record, or all training samples were skipped.

@@ -48,7 +48,8 @@ def by_hand(path, samples, values, variables, coordinates, splits, domain=None, 
     """The URL of a sealed store of these values in shards of five samples, some of them lost."""
     from pdegen.generation.generate import provenance
     from pdegen.store.layout import Layout
-    from pdegen.store.writing import lay_out, seal, write_shard
+    from pdegen.store.writing import lay_out, seal
+    from tests.stores import write_shard
 
     layout = Layout(
         samples=samples,

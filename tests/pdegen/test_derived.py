@@ -15,9 +15,9 @@ from pdegen.recipe import load_recipe
 from pdegen.sampling.noise import Noise, SensorNoise, pointwise_std
 from pdegen.schema import SchemaError
 from pdegen.store.reading import Record, Shards, Store, StoreError, open_sealed
-from pdegen.store.writing import missing, seal, write_shard
+from pdegen.store.writing import missing, seal
 from tests.pdegen.conftest import SMALL
-from tests.stores import faults, interrupted, objects_of, unseal
+from tests.stores import faults, interrupted, objects_of, unseal, write_shard
 
 LEVELS = (0.0, 0.01, 0.1)
 ENSEMBLE = at_levels({}, LEVELS)

@@ -16,8 +16,8 @@ from pdegen.recipe import Recipe
 from pdegen.store.format import ROOT, Array, ZarrArray
 from pdegen.store.layout import Variable
 from pdegen.store.reading import encoded_shard, sample_moments
-from pdegen.store.writing import inspect, lay_out, write_shard
-from tests.stores import contents, in_memory
+from pdegen.store.writing import inspect, lay_out
+from tests.stores import contents, in_memory, write_shard
 
 SAMPLES, SHARD = 44, 16  # the last shard is not full, and its last chunk neither
 SHAPES = {"number": (), "line": (700,), "square": (9, 11), "wide": (2, 70000)}

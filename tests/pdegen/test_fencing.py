@@ -21,9 +21,8 @@ from pdegen.store.format import UNFINISHED_ROOT
 from pdegen.store.lock import LockedError
 from pdegen.store.objects import Objects
 from pdegen.store.reading import Record, Store, StoreError, open_sealed
-from pdegen.store.writing import write_shard
 from tests.pdegen.scheduler import scheduler_of
-from tests.stores import faults, interrupted, objects_of
+from tests.stores import faults, interrupted, objects_of, write_shard
 
 
 def until(path):

@@ -15,7 +15,8 @@ from pdegen.generation.generate import layout
 from pdegen.store import reading
 from pdegen.store.objects import OpenFile
 from pdegen.store.reading import Store, StoreError, open_sealed
-from pdegen.store.writing import lay_out, seal, write_shard
+from pdegen.store.writing import lay_out, seal
+from tests.stores import write_shard
 
 
 @pytest.fixture(params=["lz4", "none"])

@@ -12,9 +12,9 @@ from pdegen.generation.generate import compute, generate, layout
 from pdegen.recipe import load_recipe
 from pdegen.store.objects import Objects
 from pdegen.store.reading import Record, Store, StoreError, open_sealed
-from pdegen.store.writing import lay_out, missing, seal, write_shard
+from pdegen.store.writing import lay_out, missing, seal
 from tests.pdegen.conftest import SMALL
-from tests.stores import faults, resealed, with_attributes
+from tests.stores import faults, resealed, with_attributes, write_shard
 
 
 @pytest.fixture

@@ -18,8 +18,17 @@ from pdegen.schema import SchemaError
 from pdegen.store.format import sha256, with_digest
 from pdegen.store.lock import LockedError, locked
 from pdegen.store.reading import Record, Seal, StoreError
-from pdegen.store.writing import seal, write_shard
-from tests.stores import failing, faults, interrupted, objects_of, resealed, unseal, with_attributes
+from pdegen.store.writing import seal
+from tests.stores import (
+    failing,
+    faults,
+    interrupted,
+    objects_of,
+    resealed,
+    unseal,
+    with_attributes,
+    write_shard,
+)
 
 
 def change(store, key, data):

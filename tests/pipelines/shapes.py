@@ -10,7 +10,8 @@ import numpy as np
 from pdegen.domains import NAMES, Domain
 from pdegen.store.layout import Coordinate, Layout, Variable, function, geometry, scalar
 from pdegen.store.layout import positions as stored_positions
-from pdegen.store.writing import lay_out, seal, write_shard
+from pdegen.store.writing import lay_out, seal
+from tests.stores import write_shard
 
 SPLITS = {"train": [0, 8], "validation": [8, 10], "test": [10, 12]}
 
