@@ -16,8 +16,9 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from inspect import CO_OPTIMIZED
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 
 import torch
 
@@ -54,36 +55,42 @@ class Trace:
 @contextmanager
 def traced(is_on: Callable[[], bool]) -> Iterator[Trace]:
     """The files of the packages whose functions are called while `is_on()`."""
-    trace = Trace()
+    trace, places = Trace(), dict[CodeType, tuple[str, str] | None]()
 
-    def profile(frame: FrameType, event: str, argument: object) -> None:
-        if event != "call" or (place := _place(frame)) is None or not is_on():
+    def called(frame: FrameType, event: str, argument: object) -> None:
+        code = frame.f_code
+        if code not in places:
+            places[code] = _place(code)
+        place = places[code]
+        if place is None or not is_on():
             return
+        if place != OPENING:
+            places[code] = None  # it was called once
         trace.files.setdefault(*place)
         trace.openings += place == OPENING
         if place == MATHEMATICS and not trace.calls:
             above = frame.f_back
             while above is not None:
-                if (caller := _place(above)) is not None:
+                if (caller := _place(above.f_code)) is not None:
                     trace.calls.insert(0, ":".join(caller))
                 above = above.f_back
 
-    threading.setprofile(profile)
-    sys.setprofile(profile)
+    threading.settrace(called)  # None in place of a trace function: no line is traced
+    sys.settrace(called)
     try:
         yield trace
     finally:
-        sys.setprofile(None)
-        threading.setprofile(None)  # pyright: ignore[reportArgumentType]
+        sys.settrace(None)
+        threading.settrace(None)  # pyright: ignore[reportArgumentType]
 
 
-def _place(frame: FrameType) -> tuple[str, str] | None:
-    """The file and the name of a function of the packages. None for imports and templates."""
-    path, name = Path(frame.f_code.co_filename), frame.f_code.co_name
-    if not path.is_relative_to(ROOT) or path.suffix != ".py" or name == "<module>":
+def _place(code: CodeType) -> tuple[str, str] | None:
+    """The file and the name of a function of the packages. None for what runs at the import."""
+    path = Path(code.co_filename)
+    if not (path.is_relative_to(ROOT) and path.suffix == ".py" and code.co_flags & CO_OPTIMIZED):
         return None
     relative = path.relative_to(ROOT)
-    return (relative.as_posix(), name) if relative.parts[0] in PACKAGES else None
+    return (relative.as_posix(), code.co_name) if relative.parts[0] in PACKAGES else None
 
 
 def show(title: str, trace: Trace) -> None:
