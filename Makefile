@@ -1,6 +1,6 @@
 # make demo      environment of a user, then recipe -> store -> trained operator -> report.html
 # make test      environment of a developer, linters, types, import contracts, doctests and tests
-# make check     in a minute: format, linters, import contracts, types of changed packages, structure
+# make check     format, linters, import contracts, structure; types and tests that changed
 # make plain     a new environment of the default dependencies alone, and what a user does in it
 # make validate  published numbers, and the tests that take minutes
 # make soak      kills, power cuts, flipped bytes, failing disks: the same bytes afterwards, or a refusal
@@ -84,17 +84,19 @@ lint: $(TOOLS)
 	$(BIN)/lint-imports
 	$(BIN)/pyright
 
-# pyright checks the subpackages with changes since this commit: make check SINCE=main
+# the subpackages, and the files of tests, with changes since this commit: make check SINCE=main
 SINCE := HEAD~1
-CHANGED = $$({ git diff --name-only --diff-filter=d $(SINCE); git ls-files --others \
-	--exclude-standard; } | grep -E "^(pdegen|operators|pipelines)/.*\.py$$" | cut -d/ -f1-2 | sort -u)
+SINCE_THEN = { git diff --name-only --diff-filter=d $(SINCE); git ls-files --others \
+	--exclude-standard; }
+CHANGED = $$($(SINCE_THEN) | grep -E "^(pdegen|operators|pipelines)/.*\.py$$" | cut -d/ -f1-2 | sort -u)
+TOUCHED = $$($(SINCE_THEN) | grep -E "^tests/(.*/)?test_[^/]*\.py$$" | sort -u)
 
 check: $(TOOLS)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
 	changed="$(CHANGED)"; if test -n "$$changed"; then $(BIN)/pyright $$changed; fi
-	$(BIN)/python -m pytest tests/test_structure.py
+	$(BIN)/python -m pytest -m "not slow" --numprocesses 2 tests/test_structure.py $(TOUCHED)
 
 # $(call debian,CHECK,NAME,PACKAGES): install Debian's packages where root and apt allow, else say so
 define debian

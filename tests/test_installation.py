@@ -420,6 +420,9 @@ def test_check_reads_the_types_of_changed_packages_alone(stand_ins, tmp_path):
     def typed() -> list[str]:
         return [line for line in stand_ins("check") if line.startswith("pyright")]
 
+    def tested() -> str:
+        return next(line for line in stand_ins("check") if "test_structure" in line)
+
     files = ("pdegen/store/a.py", "pdegen/top.py", "operators/nn/a.py", "tests/a.py")
     for name in files:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -434,6 +437,9 @@ def test_check_reads_the_types_of_changed_packages_alone(stand_ins, tmp_path):
     (tmp_path / "tests/a.py").write_text("a = 1\n")
     (tmp_path / "operators/nn/new.py").touch()
     assert typed() == ["pyright operators/nn pdegen/store"]
+    assert tested().endswith("tests/test_structure.py")
+    (tmp_path / "tests/test_new.py").touch()
+    assert tested().endswith("tests/test_structure.py tests/test_new.py")
     git("rm", "--quiet", "pdegen/top.py")
     git("add", ".")
     git("commit", "--quiet", "--message", "three")
