@@ -100,6 +100,7 @@ ELSEWHERE = {
     ("benchmarks.attention", "latent"): "tests/benchmarks/attention/test_report.py",
     ("benchmarks.conditional", ""): "tests/benchmarks/test_conditional.py",
     ("benchmarks.flow", ""): "tests/benchmarks/test_flow.py",
+    ("benchmarks.flows", ""): "tests/benchmarks/test_flows.py",
     ("benchmarks.kernels", ""): "tests/benchmarks/test_kernels.py",
     ("benchmarks.posterior", ""): "tests/benchmarks/posterior/test_calibrated.py",
     ("benchmarks.products", ""): "tests/benchmarks/test_products.py",
