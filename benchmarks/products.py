@@ -20,9 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from operators.data import Batch
-from operators.nn import (
-    encoder,  # noqa: F401 - they register operations
-)
+from operators.nn import encoder, spectral  # noqa: F401 - they register operations
 from operators.training.step import AS_WRITTEN, Acceleration, Recorded
 
 _aten = torch.ops.aten

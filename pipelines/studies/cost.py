@@ -25,9 +25,7 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, 
 from operators.data import Batch, Samples
 from operators.data.opening import names_of
 from operators.data.samples import quadrature
-from operators.nn import (
-    encoder,  # noqa: F401 - they register operations
-)
+from operators.nn import encoder, spectral  # noqa: F401 - they register operations
 from operators.norms import mean_defined
 from operators.training.evaluate import errors_of
 from operators.training.optimizers import SOAP
