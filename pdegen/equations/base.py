@@ -75,9 +75,6 @@ class Guarantee(ABC):
         """
 
 
-# Parts of the LaTeX formulas of equations.
-
-
 # Numbers of an equation that differ from sample to sample by a law.
 
 

@@ -1,4 +1,4 @@
-"""Coefficients of elliptic equations computed from a Gaussian field."""
+"""Coefficients of elliptic equations from a Gaussian field; uniform numbers and random voids."""
 
 from __future__ import annotations
 

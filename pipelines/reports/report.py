@@ -378,7 +378,7 @@ def _noise(run: FinishedRun) -> list[tuple[str, ...]]:
     return [(f"Noise on {inputs}", text), *facts]
 
 
-def section(run: FinishedRun) -> Section:
+def predictions_section(run: FinishedRun) -> Section:
     """Section with predictions of the best, the median and the worst sample, and with error
     distributions."""
     errors = run.errors(run.prediction)[:, 0]
@@ -756,7 +756,7 @@ def _report(run: FinishedRun) -> Report:
         ],
         sections=[
             scores_section(run),
-            section(run),
+            predictions_section(run),
             _learning_section(run),
             _cost_section(run),
             Section("What was run", tables=(Table(facts(run)),), formulas=of_run(run)),

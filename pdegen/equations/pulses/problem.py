@@ -72,9 +72,6 @@ def _covered(
     return fraction
 
 
-# Square pulses that move around a circle with a constant velocity c: uₜ + c uₓ = 0.
-
-
 Numbers = Float[np.ndarray, " batch"]
 
 
