@@ -39,7 +39,7 @@ def root() -> Path:
     return Path(__file__).parents[1]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Address of a Dask scheduler with one worker, in processes of their own."""
     from tests.pdegen.scheduler import scheduler_of

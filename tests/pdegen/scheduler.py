@@ -11,6 +11,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+QUIET = {  # between tasks a scheduler and a worker would use a tenth of a processor
+    "DASK_LOGGING__DISTRIBUTED": "critical",
+    "DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL": "1s",
+    "DASK_DISTRIBUTED__ADMIN__SYSTEM_MONITOR__INTERVAL": "10s",
+    "DASK_DISTRIBUTED__ADMIN__SYSTEM_MONITOR__GIL__ENABLED": "False",
+    "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False",
+}
+
 
 def address_in(file: Path, scheduler: subprocess.Popen[bytes]) -> str:
     """The address that a scheduler writes into its file, which is there before its text."""
@@ -29,7 +37,7 @@ def scheduler_of(
 
     def start(program: str, *words: str) -> None:
         command = [sys.executable, "-m", f"distributed.cli.{program}", "--no-dashboard", *words]
-        environ = {**os.environ, "DASK_LOGGING__DISTRIBUTED": "critical", **environment}
+        environ = {**os.environ, **QUIET, **environment}
         started.append(subprocess.Popen(command, env=environ, cwd=folder))
 
     try:
