@@ -92,17 +92,14 @@ def panels_in(picture: Image.Image) -> list[Box]:
     which have a line on the left and one below. Ticks, letters and colour bars are outside."""
     values = np.asarray(picture.convert("RGB")).astype(int)
     filled = ndimage.binary_closing(np.pad(values.min(axis=2) < 250, 3), np.ones((5, 5)))
-    solid = ndimage.binary_opening(filled[3:-3, 3:-3], np.ones((_SOLID, _SOLID)))
+    solid = _opened(filled[3:-3, 3:-3], (_SOLID, _SOLID))
     areas = [  # without the pixels of their edges, which are mixed with white
         (left + 1, top + 1, right - 1, lower - 1)
         for left, top, right, lower in _boxes(solid)
         if right - left > 0.1 * picture.width
     ]
     dark = values.max(axis=2) < 160
-    upright, level = (
-        _boxes(ndimage.binary_opening(dark, np.ones(shape)))
-        for shape in ((_LINE[0], 1), (1, _LINE[1]))
-    )
+    upright, level = (_boxes(_opened(dark, shape)) for shape in ((_LINE[0], 1), (1, _LINE[1])))
     curves = [
         (left, top, right, lower)
         for left, top, _, end in upright
@@ -114,6 +111,14 @@ def panels_in(picture: Image.Image) -> list[Box]:
         if not _within(box, boxes):
             boxes.append(box)
     return sorted(boxes, key=lambda box: (round(box[1] / _SOLID), box[0]))
+
+
+def _opened(mask: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
+    """What of a mask rectangles of an even or unit shape cover that lie inside: one axis after the
+    other, which is much faster than `ndimage.binary_opening`."""
+    inside = ndimage.minimum_filter(mask, shape, mode="constant")
+    mirrored = [-1 if size % 2 == 0 else 0 for size in shape]
+    return ndimage.maximum_filter(inside, shape, mode="constant", origin=mirrored)
 
 
 def _boxes(mask: np.ndarray) -> list[Box]:
