@@ -13,11 +13,8 @@ import pytest
 
 def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
     """A folder that `make` fills, to be read only; workers that come later wait for it."""
-    if "PYTEST_XDIST_WORKER" not in os.environ:
-        folder = factory.mktemp(name, numbered=False)
-        make(folder)
-        return folder
-    folder = factory.getbasetemp().parent / name  # each worker has a folder of its own in it
+    base = factory.getbasetemp()  # a worker of several has its own in that of all of them
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
     made = folder.with_suffix(".made")
     with open(folder.with_suffix(".lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

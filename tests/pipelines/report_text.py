@@ -15,6 +15,9 @@ MACHINE = re.compile(
     r"^(\| (?:Run|Software|Evaluated on|Data generated (?:by|on)) \|).*$|cpu \(.*\), threads \d+ \|"
 )
 COUNTS = {"epoch", "key", "n", "parameters", "passes", "points", "samples", "value"}
+# which weights are chosen, and which of their inversions have converged, is rounding's choice
+WEIGHTS = re.compile(r"(?<=Weight )[^;|]*?(?=, chosen on)|\S+(?= inversions? for this choice)")
+BOUNDS = re.compile(r"\S+ \((?:smallest|largest)\)")
 WHOLE, TIMED, TIMES = r"^\d+(?= ±|$)", {"pays after"}, r"^.+"
 SLIDES = ("alt", "data-word", "data-start", "data-moving")
 
@@ -24,6 +27,7 @@ def report_text(folder: Path) -> str:
     lines = (folder / "report.md").read_text("utf-8").splitlines()
     declared = re.compile(r" {4}(?!#|pdegen)")
     kept = [MACHINE.sub(r"\1 MACHINE |", line) for line in lines if not declared.match(line)]
+    kept = [BOUNDS.sub("#", WEIGHTS.sub("#", line)) for line in kept]
     parts = [*_by_name(_counted(kept))]
     for picture in sorted((folder / "pictures").glob("*.svg")):
         parts += [f"--- {picture.name}", *words_of(picture.read_text("utf-8"))]

@@ -16,6 +16,7 @@ from pipelines.studies.noise import NoiseStudy
 from tests.once import once
 
 CPU = torch.device("cpu")
+STEPS = 6  # of total variation and Tikhonov, which are too few
 EVERY = (0.0, 0.1)  # a range of levels: one training that is told them
 DATA = {"samples": 20, "shard": 20, "resolution": 13, "modes": 16, "refinement": 1,
         "train": 12, "validation": 4, "test": 4}  # fmt: skip
@@ -55,7 +56,7 @@ def short_inversions():
     """The classical inversions as they are, but few steps, and weights by one sample."""
     with pytest.MonkeyPatch.context() as patch:
         for method in (TotalVariation, Tikhonov):
-            patch.setattr(inversion, method.__name__, partial(method, iterations=12))
+            patch.setattr(inversion, method.__name__, partial(method, iterations=STEPS))
         patch.setattr(inversions, "TUNED_ON", 1)
         yield
 

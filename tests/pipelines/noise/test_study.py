@@ -20,7 +20,7 @@ from pipelines.reports.noise_report import reported_epoch, times, write_noise_re
 from pipelines.studies.inversions import Cell, ChosenWeight, Inversions, Inverted, Observed
 from pipelines.studies.noise import MEASURES
 from pipelines.studies.runner import Execution, Row, mean_and_spread, predictions
-from tests.pipelines.noise.conftest import CPU, EVERY, METHODS, a_study
+from tests.pipelines.noise.conftest import CPU, EVERY, METHODS, STEPS, a_study
 from tests.printed import too_wide
 
 HOW = Execution(CPU)
@@ -124,11 +124,10 @@ def test_weights_are_chosen_on_validation_samples_with_the_assumed_noise(finishe
 
 
 def test_rows_count_the_samples_on_which_a_method_converged(finished):
-    """Of the steps of total variation there are 12, which are too few."""
     rows = {cell.method: finished.row(replace(cell, at=0.0), HOW) for cell in finished.classical}
     limited = [rows[name] for name in ("total variation", "Tikhonov")]
     assert [row.converged for row in limited] == [0, 0]
-    assert all(row.iterations == 12 and row.weight_unconverged >= 3 for row in limited)
+    assert all(row.iterations == STEPS and row.weight_unconverged >= 3 for row in limited)
     assert rows["level set"].converged == len(rows["level set"].errors) == 2
     assert finished.row(Cell("constant", at=0.0), HOW).converged is None
     page = (finished.folder / "report.md").read_text()
