@@ -34,6 +34,7 @@ from pydantic import (
 )
 from pydantic_core import SchemaValidator, core_schema
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 import operators.training.losses  # noqa: F401 - registers losses
 from operators.base import Operator
@@ -269,6 +270,11 @@ ScheduleSpec = Annotated[ScheduleTable, ScheduleTable.tables]
 LossSpec = Annotated[LossTable, LossTable.tables]
 
 
+_FILLS = {  # functions that draw values of weights or set them
+    *(getattr(torch.Tensor, f"{name}_") for name in ("normal", "uniform", "fill", "zero")),
+    *(getattr(torch.nn.init, name) for name in dir(torch.nn.init)
+      if name.endswith("_") and not name.startswith("_")),
+}  # fmt: skip
 _MAX_WEIGHT_BYTES = 2**40
 # Refusal of each declaration, or None: building an operator takes milliseconds, and a benchmark
 # reads the same declaration often.
@@ -348,7 +354,7 @@ class Model(Declared):
 
     def weight_bytes(self, in_channels: int, out_channels: int, dim: int) -> int:
         """Size of the weights in bytes, computed without allocating them."""
-        with torch.random.fork_rng(devices=[]), torch.device("meta"):
+        with torch.random.fork_rng(devices=[]), torch.device("meta"), _Unfilled():
             try:
                 operator = self.build(in_channels, out_channels, dim)
             except (RuntimeError, TypeError) as error:
@@ -373,6 +379,19 @@ class Model(Declared):
                 f"the data have dimension {dim}"
             )
         return OPERATORS[self.name].build(self.arguments, in_channels, out_channels, dim)
+
+
+class _Unfilled(TorchFunctionMode):
+    """Tensors on the device meta, which have no values, are not filled: this would take half of the
+    time in which their operator is built."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func in _FILLS and (filled := args[0] if args else kwargs["tensor"]).is_meta:
+            return filled
+        return func(*args, **kwargs)
 
 
 def _declared_model(name: str, registered: Registered) -> type[Model]:

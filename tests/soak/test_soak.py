@@ -159,8 +159,8 @@ def test_a_mounted_folder_behaves_as_others_until_its_power_is_cut(power):
 @pytest.mark.parametrize(
     ("part", "share"),
     [
-        ("stores", 0.06),
-        ("exports", 0.25),
+        ("stores", 0.03),
+        ("exports", 0.12),
         *(pytest.param(part, 0.05, marks=pytest.mark.slow)
           for part in ("runs", "disks", "cuts", "clusters", "damages")),
     ],
