@@ -1,23 +1,27 @@
-"""Queries and damages of stores for tests."""
+"""Small stores for tests, queries and damages of stores."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from zarr.buffer.cpu import Buffer
 from zarr.storage import MemoryStore
 
+from pdegen.domains import Domain, PeriodicGrid
 from pdegen.equations.base import SampleError
 from pdegen.generation.generate import Job, RecipeJob
 from pdegen.generation.verify import verify
 from pdegen.store.format import sha256, short_digest
+from pdegen.store.layout import Coordinate, Layout, Variable
 from pdegen.store.reading import Record, Seal, Store, seal_in
-from pdegen.store.writing import encoded, write_encoded
+from pdegen.store.writing import encoded, lay_out, seal, write_encoded
 
 
 def faults(store: Store | str) -> list[str]:
@@ -42,6 +46,65 @@ def write_shard(
     objects, record = encoded(store, shard, values, skipped or {})
     write_encoded(store, objects, record)
     return record
+
+
+def sealed_store(
+    url: str | Path,
+    values: Mapping[str, Any],
+    variables: Iterable[Variable],
+    coordinates: Iterable[Coordinate],
+    splits: Mapping[str, list[int]],
+    *,
+    shard: int | None = None,
+    domain: Domain | None = None,
+    lost: Iterable[int] = (),
+    **attributes: Any,
+) -> str:
+    """The URL of a sealed store of these values.
+
+    Args:
+        splits: First sample and end of each split.
+        shard: Samples of a shard; by default all are in one.
+        lost: Numbers of samples that were skipped.
+        attributes: Attributes of the root, in place of those of a recipe without a problem.
+    """
+    samples = len(next(iter(values.values())))
+    about = {
+        "title": "by hand",
+        "equation": "none",
+        "provenance": {"pdegen": "0"},
+        "recipe": {"name": "by-hand", "problem": {}},
+        "fingerprint": "0" * 64,
+        "splits": dict(splits),
+    }
+    layout = Layout(
+        samples, shard or samples, tuple(variables), tuple(coordinates), about | attributes,
+        domain=domain,
+    )  # fmt: skip
+    store, skipped = lay_out(str(url), layout), {*lost}
+    for number in range(store.shards):
+        chosen = store.shard_range(number)
+        part = {name: array[chosen.start : chosen.stop] for name, array in values.items()}
+        write_shard(store, number, part, {i: "by hand" for i in chosen if i in skipped})
+    seal(store)
+    return store.url
+
+
+def two_input_store(folder: Path, samples: int = 48, points: int = 64) -> str:
+    """u = u0 + 2 v on a circle, and a second target p = u0; two thirds are for training."""
+    u0, v = np.random.default_rng(0).standard_normal((2, samples, points)).astype(np.float32)
+    roles = {"u0": "input", "v": "input", "u": "target", "p": "target"}
+    ends = [0, samples * 2 // 3, samples * 5 // 6, samples]
+    return sealed_store(
+        folder,
+        {"u0": u0, "v": v, "u": u0 + 2 * v, "p": u0},
+        [Variable(n, ("x",), (points,), "float32", {"role": role}) for n, role in roles.items()],
+        [Coordinate("x", ("x",), PeriodicGrid(points).x, {"grid": "periodic"})],
+        dict(zip(("train", "validation", "test"), map(list, pairwise(ends)), strict=True)),
+        title="two inputs",
+        equation="u = u0 + 2 v",
+        recipe={"name": "two-inputs", "problem": {}},
+    )
 
 
 def objects_of(store: Store | str | Path) -> dict[str, bytes]:

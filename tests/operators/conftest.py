@@ -44,37 +44,6 @@ def darcy_store(tmp_path_factory):
     return generate(recipe, str(tmp_path_factory.mktemp("darcy") / "small.zarr"), workers=1).url
 
 
-def by_hand(path, samples, values, variables, coordinates, splits, domain=None, lost=()):
-    """The URL of a sealed store of these values in shards of five samples, some of them lost."""
-    from pdegen.generation.generate import provenance
-    from pdegen.store.layout import Layout
-    from pdegen.store.writing import lay_out, seal
-    from tests.stores import write_shard
-
-    layout = Layout(
-        samples=samples,
-        shard=5,
-        variables=tuple(variables),
-        coordinates=tuple(coordinates),
-        attributes={
-            "title": "by hand",
-            "equation": "none",
-            "provenance": provenance(),
-            "recipe": {"name": "by-hand", "problem": {"equation": "darcy"}},
-            "fingerprint": "0" * 64,
-            "splits": splits,
-        },
-        domain=domain,
-    )
-    made = lay_out(str(path), layout)
-    for shard in range(made.shards):
-        chosen = made.shard_range(shard)
-        written = {name: v[chosen.start : chosen.stop] for name, v in values.items()}
-        write_shard(made, shard, written, {i: "by hand" for i in chosen if i in lost})
-    seal(made)
-    return made.url
-
-
 @pytest.fixture(scope="session")
 def laid_out(tmp_path_factory):
     """Seals given values as a store on a square: the first half of the samples is for training.
@@ -82,6 +51,7 @@ def laid_out(tmp_path_factory):
     Where `a` is NaN, a sample was skipped.
     """
     from pdegen.store.layout import Coordinate, Variable
+    from tests.stores import sealed_store
 
     def make(kind, axes, levels=None, **values):
         samples = len(values["a"])
@@ -97,10 +67,11 @@ def laid_out(tmp_path_factory):
         if levels is not None:
             coordinates.append(Coordinate("level", ("level",), np.array(levels)))
         lost = [i for i in range(samples) if np.isnan(values["a"][i]).any()]
-        return by_hand(
-            tmp_path_factory.mktemp("plane") / "store.zarr", samples, values,
+        return sealed_store(
+            tmp_path_factory.mktemp("plane") / "store.zarr", values,
             [variable(name, v) for name, v in values.items()], coordinates,
-            {"train": [0, samples // 2], "test": [samples // 2, samples]}, lost=lost,
+            {"train": [0, samples // 2], "test": [samples // 2, samples]}, shard=5, lost=lost,
+            recipe={"name": "by-hand", "problem": {"equation": "darcy"}},
         )  # fmt: skip
 
     return make

@@ -11,7 +11,7 @@ from operators.data.opening import StoredVariable
 from pdegen.domains import CellGrid, NodalGrid
 from pdegen.generation.generate import generate
 from pdegen.recipe import load_recipe
-from tests.two_inputs import two_input_store
+from tests.stores import two_input_store
 
 
 def test_pairs_are_the_stored_values_batch_first_channels_last(store):

@@ -18,7 +18,7 @@ from pdegen.store.layout import (
     scalar,
     times,
 )
-from tests.operators.conftest import by_hand
+from tests.stores import sealed_store
 
 SAMPLES = 12
 RNG = np.random.default_rng(0)
@@ -29,7 +29,9 @@ def sealed(folder, domain: Domain | None, values, variables, coordinates=()):
     """A store of these variables."""
     coordinates = (*(() if domain is None else positions(domain)), *coordinates)
     splits = {"train": [0, 7], "test": [7, SAMPLES]}
-    return by_hand(folder / "store.zarr", SAMPLES, values, variables, coordinates, splits, domain)
+    return sealed_store(
+        folder / "store.zarr", values, variables, coordinates, splits, shard=5, domain=domain
+    )
 
 
 def random(variable: Variable) -> np.ndarray:

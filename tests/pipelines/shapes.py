@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from pdegen.domains import NAMES, Domain
-from pdegen.store.layout import Coordinate, Layout, Variable, function, geometry, scalar
+from pdegen.store.layout import Coordinate, Variable, function, geometry, scalar
 from pdegen.store.layout import positions as stored_positions
-from pdegen.store.writing import lay_out, seal
-from tests.stores import write_shard
+from tests.stores import sealed_store
 
 SPLITS = {"train": [0, 8], "validation": [8, 10], "test": [10, 12]}
 
@@ -82,13 +81,8 @@ def a_store(
     shared = [Coordinate("sample", ("sample",), np.arange(samples)), *stored_positions(domain)]
     if times:
         shared.append(Coordinate("time", ("time",), np.array(times)))
-    attributes = {
-        "title": "Toy functions", "equation": "none", "recipe": {"name": "toy"},
-        "fingerprint": "toy", "splits": SPLITS, "provenance": {"pdegen": "0"},
+    return sealed_store(
+        url, values, variables, shared, SPLITS, domain=domain,
+        title="Toy functions", recipe={"name": "toy"}, fingerprint="toy",
         **({"physics": dict(physics)} if physics else {}),
-    }  # fmt: skip
-    layout = Layout(samples, samples, tuple(variables), tuple(shared), attributes, domain=domain)
-    store = lay_out(url, layout)
-    write_shard(store, 0, values, {})
-    seal(store)
-    return url
+    )  # fmt: skip

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.config.experiment import load_experiment
-from tests.two_inputs import two_input_store
+from tests.stores import two_input_store
 
 TINY = (
     "--set", "model.width=8", "--set", "model.heads=1",
