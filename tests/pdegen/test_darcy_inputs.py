@@ -1,6 +1,7 @@
 """Darcy with laws of numbers, several phases, source fields and values on the walls."""
 
 import json
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -167,6 +168,11 @@ def test_samples_follow_the_law(case, many):
     assert findings(CASES[case].problem.checks_of_store(), many) == []
 
 
+@cache
+def sixty(name):
+    return CASES[name].problem.compute(0, range(60))
+
+
 def scaled(name, factor):
     return lambda values: {**values, name: values[name] * np.float32(factor)}
 
@@ -195,7 +201,7 @@ def rolled(name):
 )
 def test_wrong_values_are_found(name, change, variable):
     problem = CASES[name].problem
-    values = change(problem.compute(0, range(60)))
+    values = change(sixty(name))
     assert variable in {finding.variable for finding in findings(problem.checks_of_store(), values)}
 
 

@@ -12,7 +12,7 @@ from pdegen.generation.generate import generate
 from pdegen.generation.verify import verify
 from pdegen.numerics import device
 from pdegen.numerics.errors import SolveError
-from pdegen.recipe import load_recipe, recipe_names
+from pdegen.recipe import load_recipe
 from pdegen.sampling.gaussian import PeriodicGaussianField, SquareGaussianField
 from pdegen.schema import SchemaError
 from pdegen.store.reading import StoreError
@@ -74,36 +74,13 @@ def test_solutions_of_burgers_agree_to_round_off(solver, mean):
     assert relative(again[:4], expected.u[:4, 2]) < 1e-7  # in other steps
 
 
-# whole recipes
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        name
-        for name in recipe_names()
-        if name not in ALONE
-        and load_recipe(name).problem.equation_name in SMALL  # others have tests alone
-    ],
-)
-def test_recipes_agree(name):
-    problem = a_problem(name)
-    expected, found = (problem.compute(0, range(5, 11), where) for where in (None, "cpu"))
-    assert found.keys() == expected.keys()
-    for variable, values in expected.items():
-        assert isinstance(found[variable], np.ndarray)
-        assert (found[variable].dtype, found[variable].shape) == (values.dtype, values.shape)
-    # one rounding to float32; the residual of Darcy is 1e-8 at most, the error of u below 1e-9
-    for variable in ("a", "u"):
-        assert relative(found[variable], expected[variable]) < 2e-7
-    if "residual" in found:
-        assert found["residual"].max() <= 1e-8
+# whole recipes, which tests/pdegen/test_problems.py compares
 
 
 @pytest.mark.parametrize("name", ["burgers-r10", "burgers-shock", "darcy-85", "darcy-lognormal"])
 def test_blocks_change_nothing_but_round_off(name, monkeypatch):
     problem = a_problem(name)
-    expected = problem.compute(0, range(7), "cpu")
+    expected = problem.compute(0, range(3), "cpu")
     starts, sampled = [], type(_field(problem)).__call__
 
     def spy(self, grid, seed, samples, where):
@@ -112,8 +89,8 @@ def test_blocks_change_nothing_but_round_off(name, monkeypatch):
 
     monkeypatch.setattr(type(_field(problem)), "__call__", spy)
     monkeypatch.setattr(device, "_DEVICE_BYTES", 1)
-    found = problem.compute(0, range(7), "cpu")
-    assert starts == list(range(7))
+    found = problem.compute(0, range(3), "cpu")
+    assert starts == list(range(3))
     for variable in ("a", "u"):
         assert relative(found[variable], expected[variable]) < 2e-7
 

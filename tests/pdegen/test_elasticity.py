@@ -358,12 +358,13 @@ def test_the_law_notices(quick, change):
     assert {"x" if name == "y" else name} & {finding.variable for finding in report}
 
 
-@pytest.mark.parametrize("recovered", [{}, {"grading": 2, "stress": "recovered"}])
-@pytest.mark.parametrize("resolution", [12, 24])
+@pytest.mark.parametrize(
+    ("resolution", "recovered"), [(24, {}), (12, {"grading": 2, "stress": "recovered"})]
+)
 def test_the_law_of_a_finer_solution_notices_other_ones(resolution, recovered):
     changes = {"problem.resolution": resolution, "refinement": 4, **recovered}
     recipe = load_recipe("elasticity-quick").with_overrides(changes)
-    values = recipe.problem.compute(0, range(6))
+    values = recipe.problem.compute(0, range(3))
     assert findings(recipe.problem.checks(), values) == []
     twice = {**values, "u": values["u"] * 2, "displacement": values["displacement"] * 2}
     assert findings(recipe.problem.checks(), twice)

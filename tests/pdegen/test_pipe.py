@@ -140,7 +140,10 @@ def figures(flow):
     return np.array([u[n, n], u[-1, n], u.max(), v.min(), v.max()])
 
 
-@pytest.mark.parametrize(("case", "n"), FIGURES)
+@pytest.mark.parametrize(
+    ("case", "n"),
+    [pytest.param(*key, marks=[pytest.mark.slow] * (key[1] == 64)) for key in FIGURES],
+)
 def test_figures_are_those_of_the_independent_implementation(case, n):
     pipe, centre, (flow, residual, iterations) = solved(case, n, gauss=3)
     assert np.all(abs(figures(flow) - FIGURES[case, n]) <= 0.51 * DIGITS)
@@ -296,7 +299,7 @@ def test_a_sample_that_cannot_be_solved_is_named(overrides, samples, message, de
 
 def test_stated_errors_are_true_ones():
     """Against solutions twice as fine along the pipe and across."""
-    ratio = np.concatenate([stated / true for stated, true in errors(33, [*range(6)], steps=3)])
+    ratio = np.concatenate([stated / true for stated, true in errors(33, [*range(3)], steps=3)])
     np.testing.assert_array_less(abs(np.log(ratio)), np.log(1.5))
 
 
@@ -393,7 +396,7 @@ def test_the_law_notices(quick, change):
 def test_the_law_of_a_finer_solution_notices_other_ones(quick):
     problem, _ = quick
     fine = problem.model_copy(update={"refinement": 2})
-    values = fine.compute(0, range(4))
+    values = fine.compute(0, range(2))
     assert findings(fine.checks(), values) == []
     changed = values["u"].copy()
     changed[:, 8:24, 8:24] *= 1.5

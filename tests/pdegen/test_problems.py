@@ -46,17 +46,25 @@ def test_a_sample_is_a_function_of_its_number_alone(name, monkeypatch):
 
 @pytest.mark.parametrize("name", SMALL)
 def test_a_device_of_pytorch_computes_the_same_or_is_refused(name, monkeypatch):
-    """In blocks: up to the rounding of what is stored, and of what is estimated."""
+    """In blocks: up to the rounding of what is stored, and of what is estimated; inputs and
+    targets up to one rounding to float32."""
     if not problem(name).supports_device or name in ("darcy-421-published", "darcy-fem"):
         with pytest.raises(SchemaError, match=r"(NumPy|CPU) only, got device 'cpu'"):
             problem(name).check_solver("cpu")
         return
     monkeypatch.setattr("pdegen.equations.base.samples_at_once", lambda values: 2)
-    for variable, values in problem(name).compute(0, range(3), "cpu").items():
+    found = problem(name).compute(0, range(3), "cpu")
+    assert found.keys() == samples(name).keys()
+    for variable, values in found.items():
         expected = samples(name)[variable][:3]
+        assert isinstance(values, np.ndarray)
         assert values.dtype == expected.dtype
         rtol = 1e-5 if expected.ndim > 1 and expected.dtype == np.float32 else 1e-3
         np.testing.assert_allclose(values, expected, rtol=rtol, atol=2e-6, err_msg=variable)
+        if variable in ("a", "u"):
+            assert abs(values - expected).max() < 2e-7 * abs(expected).max()
+        if variable == "residual":
+            assert values.max() <= 1e-8
 
 
 def of_shocks(problem, values):

@@ -109,10 +109,12 @@ def test_a_fault_of_each_kind_is_survived_by_each_operation(kind, proxy, url):
 
 
 @pytest.mark.parametrize("kind", ["lost", WAITING])
-def test_a_lock_whose_answer_was_lost_is_ones_own(kind, proxy, small, finished, url):
+def test_probe_and_lock_survive_lost_answers(kind, proxy, small, finished, url):
+    """The lock whose answer was lost is one's own."""
+    proxy.plan("PUT", ".partial", kind, "503", kind)
     proxy.plan("PUT", "/lock.json", kind)
     generate(small, url)
-    assert proxy.injected[kind] == 1
+    assert proxy.injected == {kind: 3, "503": 1}
     assert stored(url) == objects_of(finished)
 
 
@@ -152,10 +154,3 @@ def test_of_many_who_create_an_object_at_once_one_succeeds(proxy, url):
     with ThreadPoolExecutor(8) as threads:
         for number in range(10):
             assert sum(threads.map(create, [f"lock-{number}"] * 8)) == 1
-
-
-def test_the_probe_survives_lost_answers(proxy, small, finished, url):
-    proxy.plan("PUT", ".partial", "lost", "503", "lost")
-    generate(small, url)
-    assert proxy.injected.total() == 3
-    assert stored(url) == objects_of(finished)

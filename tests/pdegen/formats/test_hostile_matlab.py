@@ -178,13 +178,13 @@ def test_a_cut_off_matlab_file_is_refused(tmp_path, write, keep):
 
 
 @pytest.mark.usefixtures("forked")
-@pytest.mark.parametrize("write", [mat5, mat5_compressed])
-def test_damaged_matlab_files_end_in_an_explained_error(tmp_path, write):
+@pytest.mark.parametrize(("write", "step"), [(mat5, 1), (mat5_compressed, 4)])
+def test_damaged_matlab_files_end_in_an_explained_error(tmp_path, write, step):
     """Any byte of the descriptions may be wrong; the numbers themselves may be any."""
     file = write(tmp_path / "p.mat", PAIR)
     data = file.read_bytes()
     rng = np.random.default_rng(0)
-    for place in [*range(124, 180), *rng.integers(180, len(data), 10)]:
+    for place in [*range(124, 180, step), *rng.integers(180, len(data), 10)]:
         changed = bytearray(data)
         changed[place] ^= 0xFF
         file.write_bytes(changed)

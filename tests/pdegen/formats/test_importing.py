@@ -219,10 +219,14 @@ def test_declarations_and_shapes_that_do_not_fit_are_refused(tmp_path, change, a
         imported(tmp_path, *files, import_options=replace(BY_HAND, **change))
 
 
-@pytest.mark.parametrize("name", ["p", "q"])
 @pytest.mark.parametrize(
-    "other",
-    [random(4, 8).astype("float32"), random(4, 8).astype("float16"), random(4, 9), random(8, 4)],
+    ("name", "other"),
+    [
+        ("p", random(4, 8).astype("float32")),
+        ("q", random(4, 8).astype("float16")),
+        ("p", random(4, 9)),
+        ("q", random(8, 4)),
+    ],
     ids=["float32", "float16", "another grid", "other axes"],
 )
 def test_files_that_are_joined_have_one_type_and_one_grid(tmp_path, name, other):
