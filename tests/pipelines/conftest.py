@@ -232,6 +232,15 @@ def three(runs, tmp_path_factory):
 
 
 @pytest.fixture
+def unpainted(monkeypatch):
+    """Figures of reports are made as always, and every file of one is an empty picture: matplotlib
+    takes most of the time of a report. Tests of what is drawn are in other modules."""
+    from pipelines.reports import figures
+
+    monkeypatch.setattr(figures, "_file", lambda figure, suffix: b"<svg></svg>")
+
+
+@pytest.fixture
 def pdegen(capsys, monkeypatch, tmp_path):
     """The command line in this process, in an empty folder."""
     monkeypatch.chdir(tmp_path)

@@ -32,6 +32,8 @@ from pipelines.studies.runner import Execution, count_time, doubled, seconds
 from tests.pipelines.conftest import CPU, SMALL
 from tests.pipelines.test_benchmark import CONTENT, declared
 
+pytestmark = pytest.mark.usefixtures("unpainted")
+
 FNO = Case("burgers", "FNO")
 LONG = 1e9  # seconds
 ONE: dict[str, Any] = {"operators": {"FNO": CONTENT["operators"]["FNO"]}}

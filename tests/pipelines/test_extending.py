@@ -8,6 +8,8 @@ from pipelines.config.benchmark import Profile, load_benchmark
 from pipelines.config.shipped import file_of
 from pipelines.config.shipped import merged_benchmark as merged
 
+pytestmark = pytest.mark.usefixtures("unpainted")
+
 ROW = """
 extends = "quick"
 
