@@ -150,6 +150,7 @@ def test_finished_trainings_on_another_store_are_not_replaced(stores, tmp_path):
     assert len(BenchmarkRun(one, stores, tmp_path / "run").rows()) == 1
 
 
+@pytest.mark.usefixtures("painted")
 def test_a_training_that_diverges_is_a_row_that_says_so(stores, tmp_path, monkeypatch):
     trained = runner.train_part
 
@@ -168,6 +169,7 @@ def test_a_training_that_diverges_is_a_row_that_says_so(stores, tmp_path, monkey
     assert "FNO, seed 0: the loss is not finite" in text
 
 
+@pytest.mark.usefixtures("painted")
 def test_want_of_memory_is_tried_again(stores, tmp_path, monkeypatch):
     run = BenchmarkRun(declared(seeds=1).only(["FNO"], []), stores, tmp_path / "run")
 

@@ -177,6 +177,7 @@ def test_the_table_says_why_a_budget_ended(flat, burgers, tmp_path):
     ]  # fmt: skip
 
 
+@pytest.mark.usefixtures("painted")
 def test_an_interrupted_benchmark_has_a_report_that_names_the_missing_rows(
     pdegen, burgers, tmp_path, monkeypatch
 ):
