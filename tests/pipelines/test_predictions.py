@@ -25,8 +25,6 @@ from pipelines.runs.folder import scores_key
 from pipelines.runs.predictions import MEAN, PREDICTIONS, kept_predictions, mean_target
 from tests.pipelines.conftest import in_memory
 
-pytestmark = pytest.mark.usefixtures("unpainted")
-
 CPU = torch.device("cpu")
 
 
