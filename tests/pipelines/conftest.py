@@ -232,6 +232,21 @@ def three(runs, tmp_path_factory):
 
 
 @pytest.fixture
+def unpainted(request, monkeypatch):
+    """Figures of reports are made as always, and every file of one is an empty picture: matplotlib
+    takes most of the time of a report. What is drawn is tested in other modules."""
+    if "painted" not in request.fixturenames:
+        from pipelines.reports import figures
+
+        monkeypatch.setattr(figures, "_file", lambda figure, suffix: b"<svg></svg>")
+
+
+@pytest.fixture
+def painted():
+    """Leave `unpainted` out: for reports of results that are incomplete."""
+
+
+@pytest.fixture
 def pdegen(capsys, monkeypatch, tmp_path):
     """The command line in this process, in an empty folder."""
     monkeypatch.chdir(tmp_path)

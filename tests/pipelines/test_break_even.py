@@ -28,6 +28,8 @@ from pipelines.studies.cost import (
 )
 from tests.pipelines.test_benchmark import CONTENT, CPU, SMALL
 
+pytestmark = pytest.mark.usefixtures("unpainted")
+
 RECIPE = {**SMALL, "problem.solver.resolution": 64}
 COARSER = [
     {"problem.resolution": n, "problem.solver.resolution": n, "problem.initial.modes": n // 2 - 1,

@@ -32,6 +32,8 @@ from pipelines.studies.runner import Execution, count_time, doubled, seconds
 from tests.pipelines.conftest import CPU, SMALL
 from tests.pipelines.test_benchmark import CONTENT, declared
 
+pytestmark = pytest.mark.usefixtures("unpainted")
+
 FNO = Case("burgers", "FNO")
 LONG = 1e9  # seconds
 ONE: dict[str, Any] = {"operators": {"FNO": CONTENT["operators"]["FNO"]}}
@@ -175,6 +177,7 @@ def test_the_table_says_why_a_budget_ended(flat, burgers, tmp_path):
     ]  # fmt: skip
 
 
+@pytest.mark.usefixtures("painted")
 def test_an_interrupted_benchmark_has_a_report_that_names_the_missing_rows(
     pdegen, burgers, tmp_path, monkeypatch
 ):

@@ -23,6 +23,8 @@ from tests.pipelines.test_benchmark import CPU, declared
 from tests.pipelines.test_benchmark_command import write_toy
 from tests.slurm import slurm
 
+pytestmark = pytest.mark.usefixtures("unpainted")
+
 PDEGEN = str(Path(sys.executable).parent / "pdegen")
 
 

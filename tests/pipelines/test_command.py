@@ -13,6 +13,8 @@ import pytest
 from pdegen.generation.pools import pool
 from pipelines.cli import lists
 
+pytestmark = pytest.mark.usefixtures("unpainted")
+
 INTERRUPTED_IMPORT = """
 import sys
 class Stop:

@@ -164,7 +164,7 @@ def test_runs_on_other_data_are_compared_by_scores_alone(runs, published, tmp_pa
     assert "The other runs did not see the test samples" in words
 
 
-@pytest.mark.usefixtures("three")
+@pytest.mark.usefixtures("three", "unpainted")
 def test_a_run_that_is_only_trained_is_evaluated(runs, pdegen, tmp_path):
     copy = shutil.copytree(runs["deep"], tmp_path / "copy")
     scores = json.loads((copy / "scores.json").read_text())
@@ -200,6 +200,7 @@ def test_wrong_requests_are_refused_before_anything_is_written(runs, refused, tm
         assert said in refused("compare", *words)
 
 
+@pytest.mark.usefixtures("unpainted")
 def test_a_comparison_is_replaced_where_that_is_asked(runs, three, pdegen, refused, tmp_path):
     out = shutil.copytree(three, tmp_path / "runs/compared")
     words = ["compare", runs["run"], runs["deep"]]

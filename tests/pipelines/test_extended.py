@@ -12,6 +12,8 @@ from pipelines.config.benchmark import load_benchmark, with_plugin_rows
 from pipelines.studies import runner
 from tests.pipelines.test_benchmark_command import write_toy
 
+pytestmark = pytest.mark.usefixtures("unpainted")
+
 OWN = """
 from operators.base import BOXES, Operator, check_input
 from operators.registry import register

@@ -8,6 +8,8 @@ from pipelines.config.benchmark import Profile, load_benchmark
 from pipelines.config.shipped import file_of
 from pipelines.config.shipped import merged_benchmark as merged
 
+pytestmark = pytest.mark.usefixtures("unpainted")
+
 ROW = """
 extends = "quick"
 
@@ -49,7 +51,8 @@ overrides = { "training.epochs" = 2 }
 [operators.FNO.models]
 burgers = { width = 16 }
 """
-    table, base = load_benchmark(write(tmp_path, "mine.toml", text)), load_benchmark("standard")
+    names = write(tmp_path, "mine.toml", text), "standard"
+    table, base = (load_benchmark(name, sound=False) for name in names)
     assert (table.name, table.seeds, table.search) == ("mine", 1, {"training.lr": [1e-3]})
     assert table.widths == base.widths
     burgers = table.datasets["burgers"]

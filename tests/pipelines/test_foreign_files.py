@@ -45,6 +45,8 @@ from tests.pipelines.test_benchmark import CONTENT
 from tests.pipelines.test_cache_keys import COARSER
 from tests.plugins import registered_alone
 
+pytestmark = pytest.mark.usefixtures("unpainted")
+
 LOSS = """
 from operators.norms import relative_error
 from operators.registry import register_loss
@@ -65,6 +67,11 @@ DATA = {"samples": 12, "shard": 12, "problem.resolution": 32, "modes": 31, "trai
 SILENT = Tracker("silent", lambda run: lambda rows, status, files: None)
 # computed by the clock
 TIMES = re.compile(r"seconds|provenance")
+# no result comes from them
+ASIDE = re.compile(
+    r"(^|/)(\.written\.jsonl|done|processor\.json|history\.csv)$"
+    r"|\.(html|md|toml)$|(pictures|tables)/"
+)
 Reader = Callable[[Path], Any]
 
 
@@ -132,7 +139,7 @@ def swaps(
     """Outcomes of all readers for each file of a folder, replaced by the same file of another.
 
     A file that no other folder has, such as a report, or that is the same in all is replaced by
-    some text.
+    some text. Files of which nobody makes a result are replaced together.
     """
     expected = {}
     for number, read in enumerate(readers):
@@ -148,13 +155,10 @@ def swaps(
             for same in files_in(source)
             if kind(same) == kind(name)
         }
-        for other, data in sources.items():
-            if data != right:
-                groups[kind(name), other] = {name: data}
-        if all(data == right for data in sources.values()):
-            inner = Path(name).parent.name
-            place = f"{inner}/*" if inner in ("pictures", "tables") else kind(name)
-            groups.setdefault((place, "any"), {})[name] = b"another result"
+        place = "aside" if ASIDE.search(name) else kind(name)
+        foreign = {other: data for other, data in sources.items() if data != right}
+        for other, data in (foreign or {"any": b"another result"}).items():
+            groups.setdefault((place, other), {})[name] = data
     found: dict[tuple[str, str], dict[str, str]] = {}
     for group, files in groups.items():
         for number, read in enumerate(readers):

@@ -7,6 +7,7 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ import torch
 from pdegen.store.reading import Store
 from pdegen.store.writing import missing
 from pipelines.cli import stores
+from tests.forked import command, forked
 from tests.pipelines.command import SMALL, history
 from tests.pipelines.test_cli import TINY
 from tests.stores import faults, objects_of
@@ -90,23 +92,40 @@ STREAM = ["--stream", "burgers-quick", "--set", "data.stream.overrides.resolutio
           "--set", "data.stream.overrides.solver.resolution=64"]  # fmt: skip
 
 
+def killed(words, ready, by, seconds=120):
+    """A command in a forked process that is sent a signal as soon as `ready()`."""
+
+    def wait(process):
+        end = time.monotonic() + seconds
+        while not ready() and time.monotonic() < end:
+            time.sleep(0.01)
+        signal.pidfd_send_signal(process, by)
+        os.close(process)
+
+    def before(pid):
+        Thread(target=wait, args=[os.pidfd_open(pid)], daemon=True).start()
+
+    return forked(command(*words), before, seconds)
+
+
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize(("by", "stream"), [(signal.SIGTERM, []), (signal.SIGKILL, STREAM)])
 def test_interrupted_training_is_resumed_to_the_same_bits(pdegen, burgers, tmp_path, by, stream):
     words = ["train", "burgers-quick", "--data", burgers, *TINY, *stream,
              "--set", "epochs=20", "--set", "model.dropout=0.1"]  # fmt: skip
     lines = tmp_path / "run/history.jsonl"
-    process = start(*words, "--out", tmp_path / "run", cwd=tmp_path)
-    status, err = interrupt(
-        process, lambda: lines.exists() and lines.read_text().count("\n") > 2, by=by
-    )
-    assert status == (-by if by == signal.SIGKILL else 130)
-    assert "Traceback" not in err
-    assert by == signal.SIGKILL or "continue with --resume" in err
-    assert 2 < lines.read_text().count("\n") < 20
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # as in the process that was interrupted
+    torch.set_num_threads(1)  # as in a process that is forked
     try:
+        ended = killed(
+            [*words, "--out", "run"],
+            lambda: lines.exists() and lines.read_text().count("\n") > 2,
+            by,
+        )
+        assert ended.status == (-by if by == signal.SIGKILL else 130)
+        assert "Traceback" not in ended.said
+        assert by == signal.SIGKILL or "continue with --resume" in ended.said
+        assert 2 < lines.read_text().count("\n") < 20
         assert pdegen(*words, "--out", "run", "--resume").status == 0
         assert pdegen(*words, "--out", "uninterrupted").status == 0
     finally:

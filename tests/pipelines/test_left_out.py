@@ -142,6 +142,7 @@ def test_a_run_says_what_it_leaves_out_and_its_pictures_are_drawn(with_zeros, tm
     assert "Sample 13 has no relative error" in (tmp_path / "out" / "report.md").read_text("utf-8")
 
 
+@pytest.mark.usefixtures("unpainted")
 def test_a_sample_that_dominates_the_mean_is_named_with_its_share(tmp_path, pdegen):
     """By every command that prints the mean."""
     store = store_of(tmp_path / "tiny", make_tiny)

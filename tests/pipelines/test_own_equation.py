@@ -15,6 +15,8 @@ from tests.pipelines.command import quietly
 from tests.plugins import in_another_process
 from tests.stores import objects_of
 
+pytestmark = pytest.mark.usefixtures("unpainted")
+
 
 @pytest.fixture
 def own(root, tmp_path, monkeypatch):

@@ -55,7 +55,7 @@ SMALL = ("--set", "epochs=1", "--set", "training.batch=4", "--set", "data.resolu
          "--set", "loss.name=l4")  # fmt: skip
 
 
-pytestmark = pytest.mark.usefixtures("alone")
+pytestmark = pytest.mark.usefixtures("alone", "unpainted")
 
 
 @pytest.fixture
@@ -118,17 +118,28 @@ def test_the_command_of_a_report_repeats_the_run(example, burgers, pdegen, tmp_p
     assert history(tmp_path / "again") == history(tmp_path / "run")
 
 
-@pytest.mark.parametrize(
-    ("kind", "name"), [("optimizer", "adam"), ("schedule", "1cycle"), ("loss", "l2")]
-)
-def test_a_name_of_the_project_cannot_be_taken_even_by_the_first_file(tmp_path, kind, name):
-    """In a process that has not imported the classes of the project."""
-    (tmp_path / "own.py").write_text(
-        f"from operators.registry import register_{kind}\nclass Own: pass\n"
-        f"register_{kind}({name!r}, Own)"
-    )
-    code = "import sys; from pdegen import load_plugin; load_plugin(sys.argv[1])"
-    words = [sys.executable, "-c", code, str(tmp_path / "own.py")]
+ONE_EACH = """
+import os, sys
+from operators import registry
+from pdegen import load_plugin
+for file in sys.argv[1:]:
+    if os.fork() == 0:
+        load_plugin(file)
+        os._exit(0)
+    os.wait()
+"""
+
+
+def test_a_name_of_the_project_cannot_be_taken_even_by_the_first_file(tmp_path):
+    """In processes that have not imported the classes of the project."""
+    names = {"optimizer": "adam", "schedule": "1cycle", "loss": "l2"}
+    for kind, name in names.items():
+        (tmp_path / f"{kind}.py").write_text(
+            f"from operators.registry import register_{kind}\nclass Own: pass\n"
+            f"register_{kind}({name!r}, Own)"
+        )
+    words = [sys.executable, "-c", ONE_EACH, *(tmp_path / f"{kind}.py" for kind in names)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
-    said = f"own.py, line 3: ValueError: a{'n' if kind == 'optimizer' else ''} {kind} named"
-    assert f"{said} {name!r} is already registered" in done.stderr
+    for kind, name in names.items():
+        said = f"{kind}.py, line 3: ValueError: a{'n' if kind == 'optimizer' else ''} {kind} named"
+        assert f"{said} {name!r} is already registered" in done.stderr

@@ -83,7 +83,7 @@ register_schedule("constant-1", Constant)
 SHORT = ("--set", "training.epochs=1", "--set", "training.batch=4")
 
 
-pytestmark = pytest.mark.usefixtures("alone")
+pytestmark = pytest.mark.usefixtures("alone", "unpainted")
 
 
 @pytest.fixture

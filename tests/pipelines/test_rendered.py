@@ -189,7 +189,7 @@ def test_logarithmic_colour_bars_have_plain_numbers(ends):
     assert faults(figure) == []
 
 
-@pytest.mark.parametrize("count", range(1, 14))
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 7, 13])
 def test_every_row_of_a_figure_has_a_panel(count):
     values = np.linspace(1, 200, 4 * 9).reshape(4, 3, 3, 1)
     of = Functions(

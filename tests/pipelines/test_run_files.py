@@ -26,6 +26,8 @@ from pipelines.runs.training import train, train_part
 from tests.pipelines.command import history
 from tests.pipelines.conftest import SMALL
 
+pytestmark = pytest.mark.usefixtures("unpainted")
+
 CPU = torch.device("cpu")
 # run.json, experiment.toml, mean; best, last, state, history and its table of each of two epochs
 WRITES = 13

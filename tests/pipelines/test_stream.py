@@ -31,6 +31,8 @@ from pipelines.runs.training import train
 from tests.pipelines.command import history
 from tests.pipelines.conftest import CPU, DARCY_DATA, DATA, SMALL, SMALL_DARCY, learned
 
+pytestmark = pytest.mark.usefixtures("unpainted")
+
 STREAM = {"data.stream.recipe": "burgers-quick"} | {
     f"data.stream.overrides.{key}": value for key, value in DATA.items() if "." in key
 }

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,10 +13,11 @@ from operators.training.step import Ranks
 from pdegen.schema import SchemaError
 from pipelines.config.experiment import load_experiment
 from pipelines.runs.training import train
+from tests.daemons import free_ports
+from tests.forked import command, forked
 from tests.pipelines.command import history
 from tests.pipelines.conftest import CPU, SMALL
 
-BIN = Path(sys.executable).parent
 STILL = {"training.epochs": 2, "training.symmetries.shift": False,
          "training.symmetries.reflection": False, "training.batch": 4}  # fmt: skip
 
@@ -26,16 +27,29 @@ def words(store: str, out: Path) -> list[str]:
     return ["train", "burgers-quick", "--data", store, "--out", str(out), *sets]
 
 
+def in_two(action: Callable[[], None]) -> Callable[[], None]:
+    """An action in two processes, with the variables that torchrun sets."""
+    (port,) = free_ports(1)
+
+    def both() -> None:
+        rank = str(int(os.fork() == 0))
+        os.environ |= {
+            "RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port), "TORCHELASTIC_RUN_ID": "none",
+        }  # fmt: skip
+        action()
+
+    return both
+
+
 @pytest.mark.usefixtures("unchecked")  # as in the two processes
 def test_two_processes_train_as_one(pdegen, store, tmp_path):
     one = pdegen(*words(store, tmp_path / "one"))
     assert (one.status, one.out) == (0, [str(tmp_path / "one/best.safetensors")])
-    start = [str(BIN / "torchrun"), "--standalone", "--nproc-per-node", "2", "--no-python"]
-    command = [*start, str(BIN / "pdegen"), *words(store, tmp_path / "two")]
-    two = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert two.returncode == 0, two.stderr
-    assert two.stdout.splitlines() == [str(tmp_path / "two/best.safetensors")]
-    assert two.stderr.count("training samples: all in memory") == 1  # one of them speaks
+    two = forked(in_two(command(*words(store, tmp_path / "two"))), seconds=300)
+    assert two.status == 0, two.said
+    assert two.said.splitlines().count(str(tmp_path / "two/best.safetensors")) == 1
+    assert two.said.count("training samples: all in memory") == 1  # one of them speaks
     losses = [[epoch["loss"] for epoch in history(tmp_path / name)] for name in ("one", "two")]
     # float32: Adam makes of the round-off of a gradient near 0 a step of its own; 1e-3 on some
     # processors, 1.3e-3 on others
