@@ -10,7 +10,7 @@ from typing import get_args
 import pytest
 import torch
 
-from operators.registry import build_operator
+from operators.registry import OPERATORS, build_operator
 from operators.testing import checks
 from operators.testing.checks import functions, points, settled
 from pdegen.schema import SchemaError
@@ -165,9 +165,8 @@ def test_it_overfits_eight_samples(label, dim):
     [(name, preset) for name, model in MODELS.items() for preset in model.operator.presets],
 )
 def test_presets_have_the_published_number_of_parameters(name, preset):
+    """Built from the settings themselves; test_settings.py reads the files of presets."""
     published = MODELS[name].operator.presets[preset]
     with torch.device("meta"):
-        model = parse_model({"name": name, "preset": preset}).build(
-            *published.channels, published.dim
-        )
+        model = OPERATORS[name].build(published.settings, *published.channels, published.dim)
     assert model.parameter_count == published.parameters
