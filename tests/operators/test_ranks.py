@@ -1,6 +1,6 @@
 """Several processes of torchrun: the same training as one.
 
-    torchrun --nproc-per-node 2 -m tests.operators.test_ranks        # what the test runs
+torchrun --nproc-per-node 2 -m tests.operators.test_ranks        # what the test runs
 """
 
 import json
