@@ -18,8 +18,6 @@ from pipelines.runs.score import Score
 from pipelines.runs.training import train
 from tests.pipelines.conftest import SMALL
 
-pytestmark = pytest.mark.usefixtures("unpainted")
-
 CPU = torch.device("cpu")
 SPLITS = ("train", "validation", "test")
 
