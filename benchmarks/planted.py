@@ -16,6 +16,7 @@ import ast
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -184,6 +185,8 @@ def main() -> None:
             words = ("-n", arguments.processes, "--dist", "worksteal")
             report = tree / "report.xml"
             pytest(tree, *words, f"--junitxml={report}", limit=7200)
+            used = resource.getrusage(resource.RUSAGE_CHILDREN)
+            content["processor_seconds"] = round(used.ru_utime + used.ru_stime)
             content["seconds"], content["failed_without_a_fault"] = outcomes(report)
             for number, fault in enumerate(faults):
                 hits = folder / str(number)
