@@ -1,4 +1,7 @@
-"""Several processes of torchrun: the same training as one."""
+"""Several processes of torchrun: the same training as one.
+
+torchrun --nproc-per-node 2 -m tests.operators.test_ranks        # what the test runs
+"""
 
 import json
 import subprocess
@@ -9,67 +12,57 @@ from pathlib import Path
 import pytest
 import torch
 
-from operators.training.step import RankError, torchrun
-
-STEPS = """
-import json, sys, torch
 from operators.data import Batch
 from operators.models.galerkin import GalerkinTransformer
 from operators.norms import RelativeH1
-from operators.training.step import torchrun
-from operators.training.step import Step
+from operators.training.step import RankError, Step, torchrun
 from operators.transforms import Normalizer, Predictor
-torch.manual_seed(0)
-operator = GalerkinTransformer(width=16, depth=2, feedforward=16, modes=4, decoder_width=8)
-predictor = Predictor(operator, Normalizer.identity(1), Normalizer.identity(1)).double()
-a, u = torch.randn(2, 8, 32, 1, dtype=torch.float64)
-x = torch.arange(32, dtype=torch.float64)[:, None] / 32
-optimizer = torch.optim.Adam(predictor.parameters(), lr=1e-3)
-with torchrun(torch.device("cpu")) as ranks:
-    if not ranks.first:  # is given those of the first
-        torch.nn.init.zeros_(predictor.operator.embed.weight)
-    ranks.same(predictor)
-    step = Step(predictor, x, None, RelativeH1(), 0.1, ranks=ranks)
-    own = slice(8 * ranks.rank // ranks.count, 8 * (ranks.rank + 1) // ranks.count)
-    losses = []
-    for k in range(8):
-        if k == 3 and ranks.rank == 1 and "fail" in sys.argv:
-            raise ValueError("one process fails")
-        losses.append(float(ranks.mean(step(Batch(a[own], u[own]), k))))
-        optimizer.step()
-    assert ranks.any(ranks.rank == ranks.count - 1) and not ranks.any(False)
+
+
+def train(then=lambda losses, ranks: None):
+    """The mean losses of eight steps; `then` is called while the processes are together."""
+    torch.manual_seed(0)
+    operator = GalerkinTransformer(width=16, depth=2, feedforward=16, modes=4, decoder_width=8)
+    predictor = Predictor(operator, Normalizer.identity(1), Normalizer.identity(1)).double()
+    a, u = torch.randn(2, 8, 32, 1, dtype=torch.float64)
+    x = torch.arange(32, dtype=torch.float64)[:, None] / 32
+    optimizer = torch.optim.Adam(predictor.parameters(), lr=1e-3)
+    with torchrun(torch.device("cpu")) as ranks:
+        if not ranks.first:  # is given those of the first
+            torch.nn.init.zeros_(predictor.operator.embed.weight)
+        ranks.same(predictor)
+        step = Step(predictor, x, None, RelativeH1(), 0.1, ranks=ranks)
+        own = slice(8 * ranks.rank // ranks.count, 8 * (ranks.rank + 1) // ranks.count)
+        losses = []
+        for k in range(8):
+            losses.append(float(ranks.mean(step(Batch(a[own], u[own]), k))))
+            optimizer.step()
+        assert ranks.any(ranks.rank == ranks.count - 1)
+        assert not ranks.any(False)
+        then(losses, ranks)
+    return losses
+
+
+def told_then_failed(losses, ranks):
+    """The first process says its losses; then the second one fails, and the first waits for it."""
     if ranks.first:
-        print(json.dumps(losses))
-"""
-TORCHRUN = [str(Path(sys.executable).with_name("torchrun")), "--standalone", "--nproc-per-node"]
+        print(json.dumps(losses), flush=True)
+    if ranks.rank == 1:
+        raise ValueError("one process fails")
+    ranks.mean(torch.zeros(()))
 
 
-def losses(*command):
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
-@pytest.fixture
-def program(tmp_path):
-    path = tmp_path / "steps.py"
-    path.write_text(STEPS, "utf-8")
-    return str(path)
-
-
-def test_two_processes_that_share_each_batch_train_as_one(program):
-    one = losses(sys.executable, program)
+def test_two_processes_train_as_one_and_one_that_fails_ends_the_other():
+    one = train()
     assert one[-1] < one[0]
-    # means of halves against means: round-off of float64
-    assert losses(*TORCHRUN, "2", program) == pytest.approx(one, rel=1e-12)
-
-
-def test_a_process_that_fails_ends_the_others(program):
-    """The others end at once with its error; none waits for it."""
     start = time.monotonic()
+    program = Path(sys.executable).with_name("torchrun")
     done = subprocess.run(
-        [*TORCHRUN, "2", program, "fail"], capture_output=True, text=True, timeout=120
-    )
+        [program, "--standalone", "--nproc-per-node", "2", "-m", "tests.operators.test_ranks"],
+        capture_output=True, text=True, timeout=120, cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    # means of halves against means: round-off of float64
+    assert json.loads(done.stdout) == pytest.approx(one, rel=1e-12), done.stderr
     assert done.returncode != 0
     assert "ValueError: one process fails" in done.stderr
     assert time.monotonic() - start < 90  # of which most is to start
@@ -85,3 +78,7 @@ def test_each_gpu_is_of_one_process(monkeypatch):
         torchrun(torch.device("cuda")),
     ):
         pass
+
+
+if __name__ == "__main__":
+    train(told_then_failed)
