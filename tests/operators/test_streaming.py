@@ -1,7 +1,6 @@
 """Shards read ahead: order, continuation, ranks, processes, threads, and what they leave behind."""
 
 import multiprocessing
-import os
 import pickle
 import shutil
 import threading
@@ -20,6 +19,7 @@ from pdegen.domains import CellGrid
 from pdegen.store import reading
 from pdegen.store.objects import RemoteObject
 from pdegen.store.reading import Store
+from tests.s3 import served
 from tests.stores import resealed, with_attributes
 
 SHARD = 5
@@ -262,38 +262,20 @@ def test_reads_any_url(url):
         open_pairs(f"simplecache::file://{url}", "train")
 
 
-def orders_on_an_object_store(url, queue):
-    """In a process of its own, for file systems keep their settings and connections."""
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer(port=0)
-    server.start()
-    host, port = server.get_host_and_port()
-    os.environ |= {
-        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
-        "AWS_ACCESS_KEY_ID": "any",
-        "AWS_SECRET_ACCESS_KEY": "any",
-        "AWS_DEFAULT_REGION": "us-east-1",
-    }
-    files = fsspec.filesystem("s3")
-    files.mkdir("reading")
-    files.put(url, "reading/store.zarr", recursive=True)
-    pairs = streamed("s3://reading/store.zarr", 2)
-    with pytest.raises(DataError, match=r"s3://reading/absent.zarr: no such store"):
-        open_pairs("s3://reading/absent.zarr", "train")
-    queue.put((seen(pairs.batches(0, 0, 4, first=3)), seen(pairs.resident().in_order(4))))
-    server.stop()
+@pytest.fixture
+def bucket():
+    with served():
+        yield "s3://data"
 
 
-def test_reads_an_object_store(url):
-    context = multiprocessing.get_context("spawn")
-    queue = context.SimpleQueue()
-    process = context.Process(target=orders_on_an_object_store, args=(url, queue), daemon=True)
-    process.start()
-    process.join(120)
-    assert process.exitcode == 0
-    assert queue.get() == (seen(streamed(url, 2).batches(0, 0, 4, first=3)),
-                           seen(read_pairs(url, "train").in_order(4)))  # fmt: skip
+def test_reads_an_object_store(url, bucket):
+    fsspec.filesystem("s3").put(url, f"{bucket}/reading.zarr", recursive=True)
+    pairs = streamed(f"{bucket}/reading.zarr", 2)
+    with pytest.raises(DataError, match=r"s3://data/absent.zarr: no such store"):
+        open_pairs(f"{bucket}/absent.zarr", "train")
+    expected, same = streamed(url, 2), read_pairs(url, "train")
+    assert seen(pairs.batches(0, 0, 4, first=3)) == seen(expected.batches(0, 0, 4, first=3))
+    assert seen(pairs.resident().in_order(4)) == seen(same.in_order(4))
 
 
 # what is made of the values
