@@ -141,7 +141,7 @@ GRIDS = [
     ("fno", {"modes": 5}, (8,), "5 modes need a grid of at least 10 points, got 8"),
     ("fno", {"dim": 2, "modes": 4, "frame_channels": 1, "out_channels": 7}, (9, 8),
      "4 modes need a grid of at least 8 points, got 9 x 8 x 7"),
-    ("fno", {"dim": 2, "out_channels": 4, "frame_channels": 5}, (32, 32),
+    ("fno", {"dim": 2, "modes": 4, "width": 4, "out_channels": 4, "frame_channels": 5}, (32, 32),
      "frames of 5 channels, got 4 channels in all"),
     *((name, {"dim": 2, "out_channels": 3, "frame_channels": 2, "decoder": "marching"}, (32, 32),
        "frames of 2 channels, got 3 channels in all") for name in ("oformer", "factformer")),
