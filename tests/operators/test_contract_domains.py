@@ -13,17 +13,15 @@ from operators.testing import ContractError, domains
 from operators.testing.checks import shaken
 from operators.testing.domains import kind_of, points_of
 from pdegen.domains import Box, Cloud, NodalGrid, PeriodicGrid
-from pipelines.config.declared import parse_model
-from tests.operators.cases import ALL, CASES, QUICK
+from tests.operators import cases
+from tests.operators.cases import ALL, CASES, PLAIN, QUICK, shallow
 
 
 @cache
 def shared(label, dim, kind):
     """The operator of a case on a kind of domain, which no test may change."""
     torch.manual_seed(1)
-    return parse_model(
-        {"name": CASES[label].name, **CASES[label].settings, **CASES[label].on.get(kind, {})}
-    ).build(1, 1, dim)
+    return cases.built(label, dim, **shallow(label), **CASES[label].on.get(kind, {}))
 
 
 def built(label, dim, kind):
@@ -41,8 +39,13 @@ def made(label, dim, kind):
     return model
 
 
+# of other layers, the ways on which they do something else; the rest is slow
+OTHERS = ("nodal", "curvilinear by sample", "cloud padded")
+
+
 def param(label, dim, *way):
-    slow = () if (label, dim) in QUICK else pytest.mark.slow
+    quick = (label, dim) in QUICK and (label in PLAIN.values() or set(way) <= {*OTHERS})
+    slow = () if quick else pytest.mark.slow
     return pytest.param(label, dim, *way, id="-".join(map(str, (label, dim, *way))), marks=slow)
 
 

@@ -7,7 +7,7 @@ import torch
 
 from operators.nn.pointwise import Dropout, dropped
 from operators.testing.checks import functions, points
-from tests.operators.cases import CASES, DIMS, declared, made
+from tests.operators.cases import CASES, DIMS, arguments, made
 
 
 @pytest.mark.parametrize("p", [0.02, 0.1, 0.25])
@@ -78,14 +78,13 @@ IDLE = {
 
 def drops(label):
     """The rates of a case: those of its operator, decoder and attention once."""
-    arguments = declared(label).arguments
-    beside = {str(arguments.get(key)).lower() for key in ("decoder", "attention")}
-    name = CASES[label].name
-    for rate in arguments:
-        refused = rate == "head_dropout" and arguments.get("decoder") == "spectral"
+    own, name = arguments(label), CASES[label].name
+    beside = {str(own.get(key)).lower() for key in ("decoder", "attention")}
+    for rate in own:
+        refused = rate == "head_dropout" and own.get("decoder") == "spectral"
         if rate.endswith("dropout") and not refused:
             idle = any((name, rate, word) in IDLE for word in beside)
-            yield (name, rate, arguments.get("decoder"), "none" in beside), (label, rate, idle)
+            yield (name, rate, own.get("decoder"), "none" in beside), (label, rate, idle)
 
 
 RATES = {key: case for label in reversed(CASES) for key, case in drops(label)}.values()
