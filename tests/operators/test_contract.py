@@ -29,8 +29,8 @@ from tests.operators.cases import (
     shallow,
 )
 
-# all layers of each operator in its lowest dimension
-LOWEST = {(label, min(dims)) for label, dims in DIMS.items()}
+# all layers of each operator in its lowest and in its highest dimension
+LOWEST, HIGHEST = ({(label, end(dims)) for label, dims in DIMS.items()} for end in (min, max))
 # the families that learn in `make test`, with learning rates and steps that are enough on a line;
 # the others learn in `make validate`
 FAMILIES = {
@@ -86,7 +86,7 @@ def test_evaluation_is_deterministic(label, dim):
     checks.evaluation_is_deterministic(*evaluated(label, dim))
 
 
-@every
+@those(quick=HIGHEST & QUICK)
 def test_a_copy_and_a_checkpoint_are_bit_equal(label, dim, tmp_path):
     a, x = functions(dim, dtype=torch.float32), points(dim, dtype=torch.float32)
     model = settled(made(label, dim, torch.float32, **shallow(label)), a, x)
@@ -103,13 +103,16 @@ def test_single_precision_agrees_with_double(label, dim):
 @those(lambda case: not case.foreign, FIRST)  # whose own code breaks the graph
 def test_it_compiles(label, dim):
     a, x = functions(dim, dtype=torch.float32), points(dim, dtype=torch.float32)
-    model = settled(made(label, dim, torch.float32, **shallow(label)), a, x)
-    # gradients are traced too in those that learn
-    checks.compiles(model, a, x, "aot_eager" if (label, dim) in LEARN else "eager")
+    few = {"cno": {"levels": 1}, "mwt": {"coarsest": 2}}.get(CASES[label].name, {})
+    model = settled(made(label, dim, torch.float32, **shallow(label), **few), a, x)
+    # a step of Galerkin transformers is compiled in test_step.py
+    gradients = CASES[label].name in ("fno", "deeponet", "ono", "transolver")
+    checks.compiles(model, a, x, "aot_eager" if gradients else "eager")
 
 
-@every
+@those(quick=HIGHEST & QUICK)
 def test_a_step_never_waits_for_values(label, dim):
+    """On a line, a value that is asked for breaks the graph of `test_it_compiles` too."""
     device = "cpu" if CASES[label].foreign else "meta"
     a, x = functions(dim, dtype=torch.float32), points(dim, dtype=torch.float32)
     checks.step_never_waits(made(label, dim, torch.float32, **shallow(label)), a, x, device)

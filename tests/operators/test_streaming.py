@@ -262,15 +262,20 @@ def test_reads_any_url(url):
         open_pairs(f"simplecache::file://{url}", "train")
 
 
-def test_reads_an_object_store(url):
+@pytest.fixture
+def bucket():
     with served():
-        fsspec.filesystem("s3").put(url, "data/reading.zarr", recursive=True)
-        pairs = streamed("s3://data/reading.zarr", 2)
-        with pytest.raises(DataError, match=r"s3://data/absent.zarr: no such store"):
-            open_pairs("s3://data/absent.zarr", "train")
-        found = seen(pairs.batches(0, 0, 4, first=3)), seen(pairs.resident().in_order(4))
-    assert found == (seen(streamed(url, 2).batches(0, 0, 4, first=3)),
-                     seen(read_pairs(url, "train").in_order(4)))  # fmt: skip
+        yield "s3://data"
+
+
+def test_reads_an_object_store(url, bucket):
+    fsspec.filesystem("s3").put(url, f"{bucket}/reading.zarr", recursive=True)
+    pairs = streamed(f"{bucket}/reading.zarr", 2)
+    with pytest.raises(DataError, match=r"s3://data/absent.zarr: no such store"):
+        open_pairs(f"{bucket}/absent.zarr", "train")
+    expected, same = streamed(url, 2), read_pairs(url, "train")
+    assert seen(pairs.batches(0, 0, 4, first=3)) == seen(expected.batches(0, 0, 4, first=3))
+    assert seen(pairs.resident().in_order(4)) == seen(same.in_order(4))
 
 
 # what is made of the values
