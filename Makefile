@@ -96,7 +96,8 @@ check: $(TOOLS)
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
 	changed="$(CHANGED)"; if test -n "$$changed"; then $(BIN)/pyright $$changed; fi
-	$(BIN)/python -m pytest -m "not slow" --numprocesses 2 tests/test_structure.py $(TOUCHED)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" --numprocesses 2 \
+		tests/test_structure.py $(TOUCHED)
 
 # $(call debian,CHECK,NAME,PACKAGES): install Debian's packages where root and apt allow, else say so
 define debian
