@@ -58,9 +58,11 @@ def moto() -> Iterator[int]:
         (Path(folder) / "moto.out").open("wb") as out,
         subprocess.Popen(words, stdout=out, stderr=out) as process,
     ):
-        until(lambda: answers(port), [process], Path(folder))
-        yield port
-        if process.poll() is not None:
-            said = (Path(folder) / "moto.out").read_text("utf-8", "replace")[-2000:]
-            raise RuntimeError(f"the server ended with status {process.returncode}:\n{said}")
-        process.terminate()
+        try:
+            until(lambda: answers(port), [process], Path(folder))
+            yield port
+            if process.poll() is not None:
+                said = (Path(folder) / "moto.out").read_text("utf-8", "replace")[-2000:]
+                raise RuntimeError(f"the server ended with status {process.returncode}:\n{said}")
+        finally:
+            process.terminate()  # Popen waits for its end
