@@ -236,8 +236,8 @@ def unpainted(request, monkeypatch):
     """Figures of reports are made as always, and every file of one is an empty picture: matplotlib
     takes most of the time of a report. What is drawn is tested in other modules.
 
-    No test that has it may ask for a fixture of the session by `getfixturevalue`: it would be made
-    without pictures for all tests.
+    No test that has it may ask for a fixture of the session by `getfixturevalue`, or write into the
+    folder of one: its reports would have no pictures for all tests.
     """
     if "painted" not in request.fixturenames:
         from pipelines.reports import figures

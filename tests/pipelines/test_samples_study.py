@@ -13,8 +13,6 @@ from tests.once import once
 from tests.pipelines.command import quietly
 from tests.pipelines.conftest import SMALL
 
-pytestmark = pytest.mark.usefixtures("unpainted")
-
 SETS = {
     **SMALL,
     "resolutions": [16],
