@@ -36,6 +36,7 @@ from pipelines.cli.common import (
     say,
 )
 from pipelines.cli.stores import generate_default
+from pipelines.config.shipped import file_of
 
 if TYPE_CHECKING:
     import torch
@@ -249,6 +250,8 @@ def benchmark_command(
     An operator of --plugin that the table does not have is a further row. With --resume, --only and
     --on choose what is computed; the other finished rows of the folder stay in its table.
     """
+    file_of("benchmark", name)  # before PyTorch is imported, which takes seconds
+
     from pipelines.config.benchmark import Profile, load_benchmark
     from pipelines.reports.benchmark_report import write_benchmark_report
     from pipelines.studies.benchmark import extended
@@ -430,6 +433,8 @@ def study_resolution_command(
     plugin: Plugin = None,
 ) -> None:
     """Train operators on one grid and evaluate them on other grids without retraining."""
+    file_of("benchmark", name)
+
     from pipelines.config.benchmark import Benchmark, load_benchmark
 
     benchmark = load_benchmark(name)
@@ -469,12 +474,14 @@ def study_samples_command(
     plugin: Plugin = None,
 ) -> None:
     """Train on more and more distinct samples, up to an unlimited stream, with equal steps."""
-    from pipelines.reports.samples_report import write_samples_report
-    from pipelines.studies.samples import parse_numbers, samples_study
-
     if quick and experiment is not None:
         raise SchemaError("--quick chooses the experiment: do not name one")
     name = experiment or ("burgers-stream-quick" if quick else "burgers-gt-512")
+    file_of("experiment", name)
+
+    from pipelines.reports.samples_report import write_samples_report
+    from pipelines.studies.samples import parse_numbers, samples_study
+
     numbers = samples or ("64,256,1024,unlimited" if quick else "1024,8192,unlimited")
     study = samples_study(name, parse_numbers(numbers), seeds, parsed(set_), data)
     folder = out or Path("runs") / f"{study.name}-study"
@@ -515,6 +522,8 @@ def study_noise_command(
 ) -> None:
     """Train operators on noisy inputs or targets, test them at several noise levels, and compare
     them with classical methods."""
+    file_of("experiment", experiment)
+
     from pipelines.config.experiment import load_experiment
     from pipelines.reports.noise_report import write_noise_report
     from pipelines.runs.folder import check_folder

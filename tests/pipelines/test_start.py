@@ -6,6 +6,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 from benchmarks.structure import checkout
 from pipelines.cli.common import app
 from tests.pipelines.command import SMALL
@@ -50,8 +52,11 @@ def test_a_store_is_made_and_checked_without_what_others_need(tmp_path):
     assert not imported("verify", store) & SLOW
 
 
-def test_a_wrong_request_is_refused_without_what_others_need():
-    assert not imported("generate", "nosuch", status=2) & SLOW
+@pytest.mark.parametrize(
+    "words", ["generate", "run", "benchmark", "study resolution", "study samples", "study noise"]
+)
+def test_an_unknown_name_is_refused_without_what_others_need(words):
+    assert not imported(*words.split(), "nosuch", status=2) & SLOW
 
 
 def test_typer_need_not_compile_options():
