@@ -114,8 +114,8 @@ def panels_in(picture: Image.Image) -> list[Box]:
 
 
 def _opened(mask: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
-    """What of a mask rectangles of an even or unit shape cover that lie inside: one axis after the
-    other, which is much faster than `ndimage.binary_opening`."""
+    """The opening of a mask by rectangles, whose sizes are even or 1. Filters of one axis after the
+    other are much faster than `ndimage.binary_opening`."""
     inside = ndimage.minimum_filter(mask, shape, mode="constant")
     mirrored = [-1 if size % 2 == 0 else 0 for size in shape]
     return ndimage.maximum_filter(inside, shape, mode="constant", origin=mirrored)

@@ -348,8 +348,8 @@ ALL = [(label, dim) for label, dims in DIMS.items() for dim in dims]
 PLAIN = {case.name: label for label, case in reversed(CASES.items())}
 # of each operator, in its lowest dimension
 FIRST = {name: (label, min(DIMS[label])) for name, label in PLAIN.items()}.values()
-# each operator in each dimension, its other layers in the highest one; the rest is slow, with those
-# attentions of `galerkin-transformer-2d` that `galerkin-transformer` has too
+# each operator in each dimension, its other layers in the highest one; the rest is slow, and so are
+# the attentions of `galerkin-transformer-2d` that `galerkin-transformer` has too
 QUICK = {
     (label, dim)
     for label, dim in ALL

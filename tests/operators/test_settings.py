@@ -133,7 +133,7 @@ class Shown:
 
     @cached_property
     def values(self) -> list[torch.Tensor]:
-        """None where these settings are not for this grid."""
+        """In training and in evaluation; empty where these settings are not for this grid."""
         model, beside = self.model, self.beside
         with torch.no_grad():
             for number, parameter in enumerate(model.parameters()):

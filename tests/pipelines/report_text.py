@@ -15,7 +15,7 @@ MACHINE = re.compile(
     r"^(\| (?:Run|Software|Evaluated on|Data generated (?:by|on)) \|).*$|cpu \(.*\), threads \d+ \|"
 )
 COUNTS = {"epoch", "key", "n", "parameters", "passes", "points", "samples", "value"}
-# which weights are chosen, and which of their inversions have converged, is rounding's choice
+# rounding decides which weights are chosen, and how many of their inversions converge
 WEIGHTS = re.compile(r"(?<=Weight )[^;|]*?(?=, chosen on)|\S+(?= inversions? for this choice)")
 BOUNDS = re.compile(r"\S+ \((?:smallest|largest)\)")
 WHOLE, TIMED, TIMES = r"^\d+(?= ±|$)", {"pays after"}, r"^.+"

@@ -66,7 +66,7 @@ def test_shipped_benchmarks_are_possible_and_written_to_be_read_as_the_same(name
     assert benchmark.name == name
     if isinstance(benchmark, Profile):
         return
-    benchmark.check()  # of its quick version in test_quick.py
+    benchmark.check()  # test_quick.py checks the quick version
     for version in [benchmark, benchmark.quickly()] if benchmark.quick else [benchmark]:
         text = toml(version.model_dump(mode="json", exclude_none=True))
         assert Benchmark.parse(tomllib.loads(text), name) == version

@@ -258,11 +258,11 @@ def test_every_shipped_benchmark_takes_the_value_of_the_command(name):
         return
     for version in [benchmark, *([benchmark.quickly()] if benchmark.quick else [])]:
         changed = version.with_overrides({"lr": 0.0625, "batch": 3, "warmup": 0.0625}, sound=False)
-        of = {
-            (c.dataset, c.protocol, str(changed.operators[c.operator].overrides)): c
-            for c in changed.cases()
-        }  # fmt: skip - models of the same layers are trained alike
-        for case in of.values():
+        distinct = {  # operators with the same overrides are trained alike
+            (case.dataset, case.protocol, str(changed.operators[case.operator].overrides)): case
+            for case in changed.cases()
+        }
+        for case in distinct.values():
             training = changed.experiment(case, 0, {}).training
             assert (training.lr, training.batch) == (0.0625, 3)
             assert getattr(training.schedule, "warmup", 0.0625) == 0.0625
