@@ -17,11 +17,14 @@ from pdegen.domains import Box
 from tests.forked import forked
 from tests.operators.test_step import small
 
-POINTS, BATCH, MORE = 512, 256, 2**29
+POINTS, BATCH, MORE = 512, 2**13, 2**29
 
 
 def too_large(folder):
-    """A training with 512 MiB more than the process has, of which a batch needs several GiB."""
+    """A training with 512 MiB more than the process has, of which a batch needs a hundred GiB.
+
+    The heap of a forked process may hold a few GiB more that earlier tests left free.
+    """
     pairs = Samples.of(
         a=(a := torch.randn(BATCH, POINTS, 1)), u=a, x=torch.arange(POINTS)[:, None] / POINTS,
         y=None, samples=np.arange(BATCH), domain=Box.periodic(POINTS), source={},
@@ -39,7 +42,7 @@ def test_out_of_memory_ends_with_the_batch_that_fits(tmp_path):
     said = f"out of memory with batch {BATCH} on {POINTS} points: batch "
     assert ended.said.startswith(said), ended.said[-2000:]
     fits = int(ended.said.removeprefix(said).split()[0])
-    assert fits in (8, 16, 32, 64)
+    assert fits in [2**power for power in range(3, 10)]
 
 
 def test_not_even_one_sample(tmp_path, train_pairs, test_pairs, monkeypatch):
