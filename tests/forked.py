@@ -88,6 +88,8 @@ def _do(action: Callable[[], None], said: int) -> None:
         os.dup2(said, 1)
         os.dup2(said, 2)
         sys.stdout = sys.stderr = os.fdopen(said, "w", buffering=1, closefd=False)
+        if (torch := sys.modules.get("torch")) is not None:
+            torch.set_num_threads(1)  # other threads of the parent are not in the child
         action()
         status = 0
     except SystemExit as end:

@@ -13,7 +13,7 @@ import pytest
 
 def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
     """A folder that `make` fills, to be read only; workers that come later wait for it."""
-    base = factory.getbasetemp()  # a worker of several has its own in that of all of them
+    base = factory.getbasetemp()  # xdist gives each worker a folder inside the shared one
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
     made = folder.with_suffix(".made")
     with open(folder.with_suffix(".lock"), "w") as lock:

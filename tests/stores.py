@@ -18,7 +18,7 @@ from pdegen.domains import Domain, PeriodicGrid
 from pdegen.equations.base import SampleError
 from pdegen.generation.generate import Job, RecipeJob
 from pdegen.generation.verify import verify
-from pdegen.store.format import sha256, short_digest
+from pdegen.store.format import Json, sha256, short_digest
 from pdegen.store.layout import Coordinate, Layout, Variable
 from pdegen.store.reading import Record, Seal, Store, seal_in
 from pdegen.store.writing import encoded, lay_out, seal, write_encoded
@@ -58,7 +58,11 @@ def sealed_store(
     shard: int | None = None,
     domain: Domain | None = None,
     lost: Iterable[int] = (),
-    **attributes: Any,
+    title: str = "by hand",
+    equation: str = "none",
+    recipe: Json = {"name": "by-hand", "problem": {}},  # noqa: B006, it is only read
+    fingerprint: str = "0" * 64,
+    physics: Json | None = None,
 ) -> str:
     """The URL of a sealed store of these values.
 
@@ -66,19 +70,20 @@ def sealed_store(
         splits: First sample and end of each split.
         shard: Samples of a shard; by default all are in one.
         lost: Numbers of samples that were skipped.
-        attributes: Attributes of the root, in place of those of a recipe without a problem.
+        title, equation, recipe, fingerprint, physics: Attributes of the root.
     """
     samples = len(next(iter(values.values())))
     about = {
-        "title": "by hand",
-        "equation": "none",
+        "title": title,
+        "equation": equation,
         "provenance": {"pdegen": "0"},
-        "recipe": {"name": "by-hand", "problem": {}},
-        "fingerprint": "0" * 64,
+        "recipe": recipe,
+        "fingerprint": fingerprint,
         "splits": dict(splits),
+        **({"physics": physics} if physics else {}),
     }
     layout = Layout(
-        samples, shard or samples, tuple(variables), tuple(coordinates), about | attributes,
+        samples, shard or samples, tuple(variables), tuple(coordinates), about,
         domain=domain,
     )  # fmt: skip
     store, skipped = lay_out(str(url), layout), {*lost}

@@ -36,7 +36,7 @@ from pipelines.cli.common import (
     say,
 )
 from pipelines.cli.stores import generate_default
-from pipelines.config.shipped import file_of
+from pipelines.config.shipped import check_known
 
 if TYPE_CHECKING:
     import torch
@@ -250,7 +250,7 @@ def benchmark_command(
     An operator of --plugin that the table does not have is a further row. With --resume, --only and
     --on choose what is computed; the other finished rows of the folder stay in its table.
     """
-    file_of("benchmark", name)  # refuses unknown names before PyTorch is imported
+    check_known("benchmark", name)
 
     from pipelines.config.benchmark import Profile, load_benchmark
     from pipelines.reports.benchmark_report import write_benchmark_report
@@ -433,7 +433,7 @@ def study_resolution_command(
     plugin: Plugin = None,
 ) -> None:
     """Train operators on one grid and evaluate them on other grids without retraining."""
-    file_of("benchmark", name)  # refuses unknown names before PyTorch is imported
+    check_known("benchmark", name)
 
     from pipelines.config.benchmark import Benchmark, load_benchmark
 
@@ -477,7 +477,7 @@ def study_samples_command(
     if quick and experiment is not None:
         raise SchemaError("--quick chooses the experiment: do not name one")
     name = experiment or ("burgers-stream-quick" if quick else "burgers-gt-512")
-    file_of("experiment", name)  # refuses unknown names before PyTorch is imported
+    check_known("experiment", name)
 
     from pipelines.reports.samples_report import write_samples_report
     from pipelines.studies.samples import parse_numbers, samples_study
@@ -522,7 +522,7 @@ def study_noise_command(
 ) -> None:
     """Train operators on noisy inputs or targets, test them at several noise levels, and compare
     them with classical methods."""
-    file_of("experiment", experiment)  # refuses unknown names before PyTorch is imported
+    check_known("experiment", experiment)
 
     from pipelines.config.experiment import load_experiment
     from pipelines.reports.noise_report import write_noise_report

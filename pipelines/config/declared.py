@@ -383,15 +383,25 @@ class Model(Declared):
 
 class _Unfilled(TorchFunctionMode):
     """Tensors on the device meta, which have no values, are not filled: this would take half of the
-    time in which their operator is built."""
+    time in which their operator is built. The first call of a function with some arguments is made,
+    so that impossible arguments are refused."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._made = set[tuple[object, ...]]()
 
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        kwargs = kwargs or {}
-        if func in _FILLS and (filled := args[0] if args else kwargs["tensor"]).is_meta:
-            return filled
-        return func(*args, **kwargs)
+        kwargs = dict(kwargs or {})
+        filled = args[0] if args else kwargs.get("tensor")
+        if func not in _FILLS or not isinstance(filled, torch.Tensor) or not filled.is_meta:
+            return func(*args, **kwargs)
+        call = (func, filled.dim(), str(args[1:]), str({**kwargs, "tensor": None}))
+        if call not in self._made:
+            func(*args, **kwargs)
+            self._made.add(call)
+        return filled
 
 
 def _declared_model(name: str, registered: Registered) -> type[Model]:

@@ -34,6 +34,12 @@ def file_of(kind: Kind, name: str) -> Path:
     return Path(__file__).parent / f"{kind}s" / f"{name}.toml"
 
 
+def check_known(kind: Kind, name: str) -> None:
+    """Raise SchemaError, as `file_of` does, for an unknown name. Commands call this before they
+    import PyTorch, so that a misspelt name is refused at once."""
+    file_of(kind, name)
+
+
 class PublishedRecord(Strict):
     """The smallest published mean error on a data set, in relative L².
 

@@ -112,7 +112,8 @@ def test_it_compiles(label, dim):
 
 @those(quick=HIGHEST & QUICK)
 def test_a_step_never_waits_for_values(label, dim):
-    """On a line, a value that is asked for breaks the graph of `test_it_compiles` too."""
+    """On a line, a value that is asked for breaks the graph of `test_it_compiles` too, for the one
+    variant of each operator that it compiles."""
     device = "cpu" if CASES[label].foreign else "meta"
     a, x = functions(dim, dtype=torch.float32), points(dim, dtype=torch.float32)
     checks.step_never_waits(made(label, dim, torch.float32, **shallow(label)), a, x, device)

@@ -39,7 +39,7 @@ def made(label, dim, kind):
     return model
 
 
-# of other layers, the ways on which they do something else; the rest is slow
+# domains on which other layers behave differently; the rest is slow
 OTHERS = ("nodal", "curvilinear by sample", "cloud padded")
 
 

@@ -21,9 +21,9 @@ POINTS, BATCH, MORE = 512, 2**13, 2**29
 
 
 def too_large(folder):
-    """A training with 512 MiB more than the process has, of which a batch needs a hundred GiB.
+    """A training whose batch needs a hundred GiB, in a process that may take 512 MiB.
 
-    The heap of a forked process may hold a few GiB more that earlier tests left free.
+    It may also use what earlier tests left free in its heap, up to a few GiB.
     """
     pairs = Samples.of(
         a=(a := torch.randn(BATCH, POINTS, 1)), u=a, x=torch.arange(POINTS)[:, None] / POINTS,

@@ -23,8 +23,6 @@ SMALL = {
     "burgers": {"problem.resolution": 128, "problem.initial.modes": 127,
                 "problem.solver.resolution": 256},
     "darcy": {"problem.resolution": 21, "problem.field.modes": 30},
-    "vorticity": {"problem.resolution": 24, "problem.initial.modes": 11, "times": [1.0],
-                  "problem.solver.resolution": 36, "tolerance": 1.0},
 }  # fmt: skip
 ALONE = ["darcy-421-published", "darcy-fem"]  # with solvers that run on the CPU alone
 

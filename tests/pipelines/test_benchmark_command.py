@@ -10,8 +10,6 @@ from pipelines.cli.studies import chosen
 from pipelines.config.benchmark import load_benchmark
 from tests.pipelines.command import quietly
 
-pytestmark = pytest.mark.usefixtures("unpainted")
-
 TOY = """
 name = "toy"
 summary = "Two operators"

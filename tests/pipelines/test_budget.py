@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import csv
+import shutil
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -139,7 +142,8 @@ def epochs(row):
     return row.chosen["training.epochs"]
 
 
-def test_a_budget_is_resumed_row_by_row(flat, monkeypatch):
+def test_a_budget_is_resumed_row_by_row(flat, tmp_path, monkeypatch):
+    flat = replace(flat, folder=Path(shutil.copytree(flat.folder, tmp_path / "run")))
     before = [row.errors for row in flat.rows()]
     lost = flat.row_path((Case("burgers", "FNO"), 1))
     lost.unlink()

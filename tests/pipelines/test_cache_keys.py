@@ -34,8 +34,6 @@ from pipelines.studies.runner import Row, StudyTraining, by_case
 from tests.pipelines.test_benchmark import CONTENT, SMALL
 from tests.stores import resealed, with_attributes
 
-pytestmark = pytest.mark.usefixtures("unpainted")
-
 CPU = torch.device("cpu")
 COARSER = ({"problem.resolution": 24, "problem.solver.resolution": 24,
             "problem.initial.modes": 11, "problem.solver.largest_error": 1.0},)  # fmt: skip

@@ -27,8 +27,6 @@ from pipelines.config.keys import keys_of
 from pipelines.config.shipped import names
 from pipelines.runs.reproduction import overriding
 
-pytestmark = pytest.mark.usefixtures("unpainted")
-
 OPTIMISERS = "training.optimizer.name"
 
 

@@ -19,8 +19,6 @@ from pipelines.runs.folder import is_url
 from tests.pipelines.command import SMALL, everything, quietly
 from tests.stores import faults, with_attributes
 
-pytestmark = pytest.mark.usefixtures("unpainted")
-
 TINY = ["--set", "data.resolution=16", "--set", "model.modes=4", "--set", "model.width=8",
         "--set", "feedforward=8", "--set", "depth=1", "--set", "decoder_width=8",
         "--set", "batch=2", "--set", "epochs=1", "--set", "resolutions=[16]"]  # fmt: skip

@@ -13,8 +13,6 @@ import pytest
 from pdegen.generation.pools import pool
 from pipelines.cli import lists
 
-pytestmark = pytest.mark.usefixtures("unpainted")
-
 INTERRUPTED_IMPORT = """
 import sys
 class Stop:

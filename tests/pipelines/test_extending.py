@@ -9,8 +9,6 @@ from pipelines.config.shipped import file_of
 from pipelines.config.shipped import merged_benchmark as merged
 from tests.pipelines.test_profile_command import PROFILE
 
-pytestmark = pytest.mark.usefixtures("unpainted")
-
 ROW = """
 extends = "quick"
 

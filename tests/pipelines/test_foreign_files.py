@@ -69,7 +69,7 @@ SILENT = Tracker("silent", lambda run: lambda rows, status, files: None)
 TIMES = re.compile(r"seconds|provenance")
 # no result comes from them
 ASIDE = re.compile(
-    r"(^|/)(\.written\.jsonl|done|processor\.json|history\.csv)$"
+    r"(^|/)(\.written\.jsonl|processor\.json|history\.csv)$"
     r"|\.(html|md|toml)$|(pictures|tables)/"
 )
 Reader = Callable[[Path], Any]

@@ -31,14 +31,14 @@ def start(*words, **options):
     )  # fmt: skip
 
 
-def interrupt(process, ready, seconds=120, by=signal.SIGINT):
-    """Send Ctrl-C, or another signal, as soon as `ready()`; returns the status and stderr."""
+def interrupt(process, ready, seconds=120):
+    """Send Ctrl-C as soon as `ready()`; returns the status and stderr."""
     end = time.monotonic() + seconds
     while not ready():
         assert process.poll() is None, process.communicate()[1]
         assert time.monotonic() < end
         time.sleep(0.01)
-    process.send_signal(by)
+    process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=seconds)
     return process.returncode, err
 

@@ -19,8 +19,6 @@ from pipelines.runs.training import train
 from tests.pipelines.conftest import CPU, SMALL, learned
 from tests.pipelines.test_data import SHARDS, assert_same_inputs, by_target, read_as
 
-pytestmark = pytest.mark.usefixtures("unpainted")
-
 RANGE = {"noise.level": [0.0, 0.1]}
 
 

@@ -15,8 +15,6 @@ from pipelines.runs.evaluation import evaluate
 from pipelines.runs.training import train
 from tests.pipelines.conftest import SMALL
 
-pytestmark = pytest.mark.usefixtures("unpainted")
-
 CPU = torch.device("cpu")
 MODEL = {"name": "pod-deeponet", "sensors": 16, "basis": 3, "width": 8}
 

@@ -16,8 +16,6 @@ from pipelines.runs.folder import RunError
 from pipelines.studies.runner import Processes, _called, sharing
 from tests.plugins import registered_alone
 
-pytestmark = pytest.mark.usefixtures("unpainted")
-
 EQUATION = """
 from typing import Literal
 from pdegen.equations.base import Problem

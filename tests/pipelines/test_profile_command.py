@@ -15,8 +15,6 @@ from pipelines.studies.cost import Cost, held_bytes
 from pipelines.studies.runner import Execution, Row
 from tests.pipelines.conftest import CPU
 
-pytestmark = pytest.mark.usefixtures("unpainted")
-
 PROFILE = """
 name = "toy"
 summary = "One operator"

@@ -24,8 +24,6 @@ from pipelines.runs.training import train
 from tests.pipelines.command import history
 from tests.pipelines.conftest import CPU, DATA, SMALL
 
-pytestmark = pytest.mark.usefixtures("unpainted")
-
 COARSE = {"solver.resolution": 32, "initial.modes": 15, "solver.largest_error": 1.0}
 STREAM = {"data.stream.recipe": "burgers-quick"} | {
     f"data.stream.overrides.{key}": value for key, value in DATA.items() if "." in key

@@ -20,8 +20,6 @@ from pipelines.runs.training import train
 from tests.pipelines.conftest import CPU
 from tests.pipelines.test_stream import STREAM
 
-pytestmark = pytest.mark.usefixtures("unpainted")
-
 TASKS: dict[str, dict[str, Any]] = {
     "map": {"kind": "map"},
     "both": {"kind": "map", "inputs": ["a", "u"], "targets": ["u"]},

@@ -32,12 +32,17 @@ def in_two(action: Callable[[], None]) -> Callable[[], None]:
     (port,) = free_ports(1)
 
     def both() -> None:
-        rank = str(int(os.fork() == 0))
+        child = os.fork()
+        rank = str(int(child == 0))
         os.environ |= {
             "RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(port), "TORCHELASTIC_RUN_ID": "none",
         }  # fmt: skip
-        action()
+        try:
+            action()
+        finally:
+            if child:
+                assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
     return both
 

@@ -17,8 +17,6 @@ from pipelines.runs.folder import RunError
 from pipelines.runs.training import train
 from tests.pipelines.conftest import SMALL
 
-pytestmark = pytest.mark.usefixtures("unpainted")
-
 CPU = torch.device("cpu")
 
 
