@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from pdegen.checks.declared import contradictions
 from pdegen.equations.base import SampleError
 from pdegen.formats.arrays import Array, Contents, FormatError
 from pdegen.formats.export_metadata import exported_plan, folder_contents
@@ -163,6 +164,7 @@ def import_files(
     files: Sequence[Path | str],
     url: str,
     import_options: ImportOptions = ImportOptions(),  # noqa: B008, it is frozen
+    recognised: Callable[[str], None] = lambda text: None,
     **options: Any,
 ) -> Store:
     """Write the arrays of files to a sealed store. The input is named `a` and the target `u`.
@@ -179,13 +181,15 @@ def import_files(
         url: Path or URL of the store.
         import_options: Description of the arrays in files that are not recognised. For recognised
             files, `grid` and `splits` replace the known ones.
+        recognised: Called before anything is written with one line, which says as what the files
+            were recognised and why. Not called for other files.
         options: The fields of `pdegen.generation.generate.Options`.
 
     Raises:
         FormatError: If a file cannot be read, is hostile or damaged, is neither recognised nor
-            described, does not fit its description, or is a modified export. The message has one
-            line.
-        SampleError: If a value is not finite, or larger than 1e150.
+            described, does not fit its description, or is a modified export. Also if the values of
+            the first sample contradict its description. The message has one line.
+        SampleError: If a value is not finite, is larger than 1e150, or contradicts the description.
         StoreError, OSError, ...: See `pdegen.generation.generate.write`.
     """
     paths = [Path(file).absolute() for file in files]
@@ -195,11 +199,15 @@ def import_files(
     with tempfile.TemporaryDirectory(prefix="pdegen-import-") as name:
         folder = Path(name)
         contents, sources = _read(paths, folder)
-        plan = _plan(contents, import_options)
-        ready = plan.reading(unpacked(plan.arrays, folder))
+        plan, ready = _plan(contents, import_options, folder)
         for field in ready.fields:
             field.check()
+        first = {name: values[None] for name, values in ready.sample(0).items()}
+        for name, _, fault in contradictions(ready.physics, ready.domain, first):
+            raise FormatError(f"{contents[0].path.name}: {name} of the first sample {fault}")
         job = ImportJob(ready, tuple(sources), _summary(contents, sources, plan))
+        if plan.recognised_by:
+            recognised(f"recognised as {plan.title}, by {plan.recognised_by}")
         return write(job, url, Options(**options))
 
 
@@ -214,15 +222,37 @@ def _read(paths: list[Path], folder: Path) -> tuple[list[Contents], list[Importe
     ]
 
 
-def _plan(contents: list[Contents], import_options: ImportOptions) -> Plan:
+def _plan(
+    contents: list[Contents], import_options: ImportOptions, folder: Path
+) -> tuple[Plan, Plan]:
+    """The import plan of files, and the same plan that reads the unpacked arrays."""
+
+    def ready(plan: Plan) -> tuple[Plan, Plan]:
+        return plan, plan.reading(unpacked(plan.arrays, folder))
+
     plan = exported_plan(contents)
-    if plan is None:
-        return recognised_plan(contents, import_options) or described_plan(contents, import_options)
-    if import_options != ImportOptions():
+    if plan is not None:
+        if import_options != ImportOptions():
+            raise FormatError(
+                f"{contents[0].path.name} was exported by pdegen: it is imported without options"
+            )
+        return ready(plan)
+    # whether it is a published file is known before its splits are asked for
+    published = recognised_plan(contents, replace(import_options, splits={"train": 1}))
+    if published is None:
+        return ready(described_plan(contents, import_options))
+    arrays = unpacked(published.arrays, folder)
+    fault = published.contradiction(published.reading(arrays).sample(0))
+    if not fault:
+        plan = recognised_plan(contents, import_options)
+        assert plan is not None
+        return plan, plan.reading(arrays)
+    try:
+        return ready(described_plan(contents, import_options))
+    except FormatError as error:
         raise FormatError(
-            f"{contents[0].path.name} was exported by pdegen: it is imported without options"
-        )
-    return plan
+            f"{error} (its arrays have the names and sizes of {published.title}, but {fault})"
+        ) from None
 
 
 def _summary(contents: list[Contents], sources: list[ImportedFile], plan: Plan) -> Json:
@@ -246,6 +276,7 @@ def _summary(contents: list[Contents], sources: list[ImportedFile], plan: Plan) 
         },
         "left_out": sorted(names - taken),
         "source": plan.source,
+        **({"recognised_by": plan.recognised_by} if plan.recognised_by else {}),
         **({"warning": plan.warning} if plan.warning else {}),
     }
 
@@ -322,6 +353,8 @@ class ImportJob(Job):
                 finite = np.isfinite(rows[row]).all()
                 problem = f"larger than {_LARGEST:g}" if finite else "not finite"
                 raise SampleError(samples[row], f"{name} is {problem} in the file")
+        for name, row, fault in contradictions(self.plan.physics, self.plan.domain, values):
+            raise SampleError(samples[row], f"{name} {fault}")
         return values
 
     def skipped(self, samples: range) -> Mapping[int, str]:

@@ -453,6 +453,15 @@ def _shape(view: View) -> tuple[int, ...]:
     return tuple(view.sizes[dim] for dim in view.dims)
 
 
+Sample = Mapping[str, np.ndarray]
+"""The values of a sample in float64, by name of the variable."""
+
+
+def no_contradiction(sample: Sample) -> str:
+    """Return the empty text. This is the default of `Plan.contradiction`."""
+    return ""
+
+
 @dataclass(frozen=True)
 class Plan:
     """The plan of an import. Raises FormatError if the variables have different numbers of samples,
@@ -473,6 +482,11 @@ class Plan:
     physics: Physics = Physics()  # noqa: RUF009, it is frozen
     attributes: Mapping[str, Any] = field(default_factory=dict)  # further attributes of the store
     warning: str = ""  # what is wrong with the published values, in one line
+    # what a recognised file was recognised by, in words; empty for other files
+    recognised_by: str = ""
+    # function from a sample to what contradicts, in words, that the file is what it was recognised
+    # as; the empty text if nothing does
+    contradiction: Callable[[Sample], str] = no_contradiction
     # reason for each sample without values, by number
     skipped: Mapping[int, str] = field(default_factory=dict)
 
@@ -488,6 +502,10 @@ class Plan:
     def samples(self) -> int:
         """Number of samples."""
         return self.fields[0].samples
+
+    def sample(self, number: int) -> dict[str, np.ndarray]:
+        """The values of a sample, by name of the variable."""
+        return {f.name: f.read(range(number, number + 1))[0].astype(float) for f in self.fields}
 
     @property
     def arrays(self) -> list[Array]:

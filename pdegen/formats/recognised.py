@@ -1,8 +1,9 @@
 """The published datasets that are recognised.
 
-A file is recognised by its keys and shapes. If several datasets share these, the name of the file
-decides. Facts about datasets come from the cited papers and from the programs that generated the
-data. Where a file contradicts them, the content of the file is used.
+A file is recognised by its keys and shapes, and where these are common, by its name or its sizes.
+The values of its first sample must not contradict the equation (`Plan.contradiction`). Facts about
+datasets come from the cited papers and from the programs that generated the data. Where a file
+contradicts them, the content of the file is used.
 """
 
 from __future__ import annotations
@@ -17,14 +18,17 @@ import numpy as np
 from jaxtyping import Float
 
 from pdegen.domains import NAMES, Cloud, Curvilinear, Domain, PeriodicGrid
+from pdegen.equations.burgers.inversion import final_value
 from pdegen.formats.arrays import Contents, FormatError
 from pdegen.formats.plan import (
     SPACE,
     FieldPlan,
     ImportOptions,
     Plan,
+    Sample,
     View,
     box,
+    no_contradiction,
     numbers,
     split_sizes,
 )
@@ -106,6 +110,9 @@ class Published:
     physics: Physics = Physics()  # noqa: RUF009, it is frozen
     domain: Domain | None = None  # domain, if the points are not a grid
     warning: str = ""  # what is wrong with the published values, in one line
+    # what its values show, in words, and in a sample what contradicts it, as in `Plan`
+    evidence: str = ""
+    contradiction: Callable[[Sample], str] = no_contradiction
 
     def of(self, contents: Contents) -> Published | None:
         """A copy of this description with the facts of a file added. None if the file is not of
@@ -179,7 +186,12 @@ def plan(
         domain=domain,
         physics=first.physics,
         warning=first.warning,
-    )
+        recognised_by=", ".join(
+            filter(None, [f"arrays {', '.join(dict.fromkeys(e.key for e in first.entries))}",
+                          first.evidence])
+        ),
+        contradiction=first.contradiction,
+    )  # fmt: skip
 
 
 def _attributes(entry: FileEntry, dataset: Published) -> Json:
@@ -486,8 +498,13 @@ def _named(contents: Contents, pattern: str) -> str | None:
 # the Fourier neural operator's paper, MATLAB
 
 
+# viscosity of the published files by number of frames and of samples; all have 64 x 64 points
+_VISCOSITIES = {(50, 5000): 1e-3, (30, 10000): 1e-4, (20, 1200): 1e-5}
+
+
 def _vorticity(contents: Contents, sizes: Mapping[str, int]) -> Facts | None:
-    """The times and the viscosity of a file."""
+    """The times and the viscosity of a file. None if neither its name nor its sizes tell the
+    viscosity."""
     frames = sizes["time"]
     times = np.arange(1.0, frames + 1)
     if "t" in contents.arrays:
@@ -495,9 +512,61 @@ def _vorticity(contents: Contents, sizes: Mapping[str, int]) -> Facts | None:
         if len(times) != frames:
             return None
     word = _named(contents, r"V(1e-[345]|1000+)")
-    number = None if word is None else float(word) if "e" in word else 1 / float(word)
-    viscosity = number or {50: 1e-3, 30: 1e-4, 20: 1e-5}.get(frames)
-    return {"times": times, "parameters": {} if viscosity is None else {"viscosity": viscosity}}
+    if word is not None:
+        viscosity = float(word) if "e" in word else 1 / float(word)
+    elif (sizes["x"], sizes["y"]) == (64, 64):
+        viscosity = _VISCOSITIES.get((frames, sizes["sample"]))
+    else:
+        viscosity = None
+    if viscosity is None:
+        return None
+    return {"times": times, "parameters": {"viscosity": viscosity}}
+
+
+def _is_no_vorticity(sample: Sample) -> str:
+    """The curl of a periodic velocity has the mean 0."""
+    for name, w in sample.items():
+        if abs(w.mean(axis=(-2, -1))).max() > 1e-3 * np.sqrt(np.mean(w**2)):
+            return f"the mean of {name} over the torus is not 0, as that of a vorticity"
+    return ""
+
+
+def _is_not_solved_by(viscosity: float, time: float) -> Callable[[Sample], str]:
+    """Solve Burgers' equation again, at every 16th point."""
+
+    def contradiction(sample: Sample) -> str:
+        a, u = sample["a"][::16], sample["u"][::16]
+        solved = final_value(viscosity, time, len(a))(a)
+        if not np.linalg.norm(solved - u) <= 1e-2 * np.linalg.norm(u):
+            return "u is not the solution of Burgers' equation from a at t = 1/2π"
+        return ""
+
+    return contradiction
+
+
+def _is_no_darcy_flow(low: float, high: float, source: float | None) -> Callable[[Sample], str]:
+    """Check the phases, the value on the boundary and, where a is constant, the equation."""
+
+    def contradiction(sample: Sample) -> str:
+        a, u = sample["a"], sample["u"]
+        if not (np.isclose(a, low) | np.isclose(a, high)).all():
+            return f"a is not {low:g} or {high:g} everywhere"
+        sides = np.concatenate([u[0], u[-1], u[:, 0], u[:, -1]])
+        # with a = low at the side and high inside, u is half a cell from it 2.3 (high/low) / n
+        # times the largest value
+        if abs(sides).max() > 2.3 * high / low / min(u.shape) * abs(u).max():
+            return "u is not near 0 at the sides"
+        inner = a[1:-1, 1:-1]
+        neighbours = (np.s_[2:, 1:-1], np.s_[:-2, 1:-1], np.s_[1:-1, 2:], np.s_[1:-1, :-2])
+        same = np.logical_and.reduce([a[at] == inner for at in neighbours])
+        forces = inner * (4 * u[1:-1, 1:-1] - sum(u[at] for at in neighbours)) * a.size
+        if source is not None and same.any():
+            found = float(np.median(forces[same]))
+            if not 0.8 * source < found < 1.25 * source:
+                return f"-a Laplace u is {found:.3g} where a is constant, not {source:g}"
+        return ""
+
+    return contradiction
 
 
 _FNO = (
@@ -517,6 +586,8 @@ _FNO = (
         parameters={"viscosity": 0.1 / (2 * math.pi)},
         times=[1 / (2 * math.pi)],
         physics=_BURGERS,
+        evidence="8192 points, u solves Burgers' equation from a",
+        contradiction=_is_not_solved_by(0.1 / (2 * math.pi), 1 / (2 * math.pi)),
     ),
     Published(
         # piececonst_r421_N1024_smooth1.mat and smooth2: two draws, joined in the order given
@@ -536,6 +607,8 @@ _FNO = (
         ),
         parameters={"source": 1.0},
         physics=_darcy_physics(3.0, 12.0),
+        evidence="a is 3 or 12, -a Laplace u = 1 where a is constant, u near 0 at the sides",
+        contradiction=_is_no_darcy_flow(3.0, 12.0, 1.0),
     ),
     Published(
         # NavierStokes_V1e-3_N5000_T50.mat, V1e-4 and V1e-5
@@ -555,6 +628,8 @@ _FNO = (
         },
         facts=_vorticity,
         physics=Physics(drawing={name: Drawing("w", "diverging") for name in ("a", "u")}),
+        evidence="its name or sizes, means of 0",
+        contradiction=_is_no_vorticity,
     ),
 )
 
@@ -572,6 +647,18 @@ def _first_tenth(counts: list[int]) -> dict[str, tuple[int, int]]:
     tenth = samples // 10
     test = {"test": (0, tenth)} if tenth else {}
     return {"train": (tenth, samples), **test}
+
+
+def _is_not_conserved(sample: Sample) -> str:
+    a, u = sample["a"], sample["u"]
+    if abs(u.mean(axis=-1) - a.mean()).max() > 1e-2 * np.sqrt(np.mean(a**2)):
+        return "the mean of u over the circle changes with time"
+    return ""
+
+
+_CONSERVED: Facts = {
+    "evidence": "the mean of u does not change", "contradiction": _is_not_conserved,
+}  # fmt: skip
 
 
 def _on_a_line(contents: Contents, sizes: Mapping[str, int]) -> Facts | None:
@@ -601,11 +688,13 @@ def _on_a_line(contents: Contents, sizes: Mapping[str, int]) -> Facts | None:
                 "viscosity": float(nu) / math.pi
             },  # the name of the file has π times the viscosity
             "physics": _BURGERS,
+            **_CONSERVED,
         }
     elif beta is not None:
         facts = {
             "equation": "u_t + speed u_x = 0, on a circle",
             "parameters": {"speed": float(beta)},
+            **_CONSERVED,
         }
     return facts | {
         "title": f"PDEBench, the file {contents.path.name}",
@@ -654,6 +743,8 @@ _PDEBENCH = (
         splits=_first_tenth,
         facts=_on_the_square,
         physics=_darcy_physics(0.1, 1.0),
+        evidence="a is 0.1 or 1, u near 0 at the sides",
+        contradiction=_is_no_darcy_flow(0.1, 1.0, None),
     ),
 )
 
@@ -672,10 +763,17 @@ def _viscosity(contents: Contents, sizes: Mapping[str, int]) -> Facts | None:
     return {"parameters": {"viscosity": float(contents.array("visc").values().reshape(-1)[0])}}
 
 
+def _begins_otherwise(sample: Sample) -> str:
+    same = np.array_equal(sample["u"][0], sample["a"])
+    return "" if same else "output does not begin with input"
+
+
 def _every_nth_node(contents: Contents, sizes: Mapping[str, int]) -> Facts | None:
     """Positions of the points: every 26th (n = 16) or every 13th (n = 32) of 421 nodes."""
     n = sizes["x"]
     if contents.arrays["x"].dtype != bool or n not in (16, 32):
+        return None
+    if _named(contents, rf"(darcy_(?:train|test)_{n})") is None:  # x and y are common names
         return None
     points, every = np.arange(n) * (416 // n) / 420, 416 // n
     source = f"one file for training, one for tests; every {every}th of 421 nodes"
@@ -702,6 +800,8 @@ _NEURALOP = (
         facts=_viscosity,
         times=np.arange(17) * 0.06,
         physics=_BURGERS,
+        evidence="visc, the first time is the input",
+        contradiction=_begins_otherwise,
     ),
     Published(
         # darcy_train_16.pt and darcy_test_16.pt, or 32: joined, the last file is the test. The

@@ -12,13 +12,22 @@ from itertools import islice
 
 import numpy as np
 
+from pdegen.checks.declared import contradictions
 from pdegen.equations.base import SampleError
 from pdegen.generation.generate import RecipeJob, damage_of, unexpected_keys, values_of
 from pdegen.generation.pools import pool
 from pdegen.schema import SchemaError
 from pdegen.store import lock
 from pdegen.store.card import CARD, CROISSANT, documents
-from pdegen.store.format import METADATA_BYTES, ROOT, Json, MetadataError, parse, sha256
+from pdegen.store.format import (
+    METADATA_BYTES,
+    ROOT,
+    Json,
+    MetadataError,
+    Physics,
+    parse,
+    sha256,
+)
 from pdegen.store.objects import Objects
 from pdegen.store.reading import Record, Seal, Store, StoreError, finished, sample_moments, seal_in
 from pdegen.store.writing import (
@@ -33,6 +42,8 @@ from pdegen.store.writing import (
     summary_faults,
     summary_of,
 )
+
+Block = tuple[np.ndarray, dict[str, np.ndarray]]  # numbers and values of samples
 
 _LISTED = 1000  # largest number of faults of one kind that are listed
 # relative tolerance for samples that were solved on a PyTorch device or with other transforms
@@ -49,7 +60,7 @@ class Verification:
     # number of shards and of bytes that were read
     shards: int = 0
     bytes: int = 0
-    values_checked: bool = False  # whether the law of the recipe was checked
+    values_checked: bool = False  # whether the law of the recipe, or what is declared, was checked
     # numbers of the samples that were computed again and compared
     recomputed: list[int] = field(default_factory=list)
 
@@ -85,7 +96,7 @@ def verify(
     Args:
         url: The store.
         check_values: Whether to check that the values satisfy the law of the recipe
-            (`pdegen.checks`).
+            (`pdegen.checks`), or what an imported store declares about them.
         deep: Number of random samples that are computed again and compared bit for bit. If the
             store was solved on a PyTorch device, or with other Fourier transforms, the tolerance is
             1e-5, and variables with the role "quality" are not compared.
@@ -111,11 +122,32 @@ def verify(
             result.faults.append(
                 Fault(f"{finding.variable}, law", finding.message, None, finding.variable)
             )
+    if check_values and store.metadata.imported is not None:
+        blocks = _checked_as_declared(store, blocks, result)
     for _ in blocks:  # read the shards that no law has read
         pass
     if deep:
         _check_recomputed(store, job or RecipeJob.of(store), deep, result)
     return result
+
+
+def _checked_as_declared(
+    store: Store, blocks: Iterator[Block], result: Verification
+) -> Iterator[Block]:
+    """Yield blocks of an imported store. What the store declares about their values is checked."""
+    try:
+        physics, domain = Physics.of(store.raw_attributes), None
+        for name in physics.boundary.keys() & store.arrays.keys():
+            domain = store.domain(store.description.axes_of(store.arrays[name]))
+    except (MetadataError, StoreError) as error:
+        result.faults.append(Fault("physics", str(error).removeprefix(f"{store.url}: ")))
+        yield from blocks
+        return
+    result.values_checked = True
+    for numbers, values in blocks:
+        for name, row, fault in contradictions(physics, domain, values):
+            result.faults.append(Fault(f"{name}, sample {numbers[row]}", fault, None, name))
+        yield numbers, values
 
 
 def _job(store: Store, result: Verification, needed: bool) -> RecipeJob | None:
@@ -157,7 +189,7 @@ def opened(url: str, result: Verification) -> tuple[Store, Seal | None]:
 
 def checked_blocks(
     store: Store, seal: Seal | None, result: Verification, progress: Callable[[int, int], None]
-) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
+) -> Iterator[Block]:
     """Yield the numbers and values of the samples in each valid shard, without skipped samples.
     Faults of shards are added to the result. If there are none, the summary of all records is
     compared at the end, and its faults are added."""

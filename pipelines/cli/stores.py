@@ -458,8 +458,12 @@ def import_command(
         boundary=boundary,
     )
     url = f"data/{files[0].stem}.zarr" if out is None else out
+
+    def tell(recognised: str) -> None:
+        note(f"pdegen: {recognised}; to describe it yourself, give --input and --target")
+
     with keep_shards(url, f"{SKIP}, or correct the file"):
-        store = import_files(files, url, declaration, **vars(options))
+        store = import_files(files, url, declaration, tell, **vars(options))
     if warning := store.raw_attributes["imported"].get("warning"):
         note(f"pdegen: warning: {warning}")
     say(store.url)

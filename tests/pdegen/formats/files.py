@@ -19,12 +19,35 @@ from pdegen.formats.importing import import_files
 from pdegen.formats.plan import ImportOptions
 from pdegen.store.reading import Store
 from tests.absent import absent
+from tests.oracles.cole_hopf import cole_hopf
+from tests.oracles.five_points import solve
 
 CLASSES = {"float64": "double", "float32": "single", "bool": "logical", "uint8": "uint8"}
 
 
 def random(*shape: int, dtype: str = "float64", seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+def burgers_pairs(samples: int, seed: int = 0) -> dict[str, np.ndarray]:
+    """Functions on the 8192 points of the published file, and their solutions."""
+    x, numbers = np.arange(8192) / 8192, random(samples, 2, seed=seed)
+    a = numbers[:, :1] + np.sin(2 * np.pi * (x + numbers[:, 1:]))
+    return {"a": a, "u": cole_hopf(a, 0.1 / (2 * np.pi), 1 / (2 * np.pi)).astype(float)}
+
+
+def darcy_pairs(
+    samples: int, n: int, low: float = 3.0, high: float = 12.0, seed: int = 0
+) -> dict[str, np.ndarray]:
+    """Coefficients of two values on blocks of n/4 cells, and solutions at the cells' centres."""
+    blocks = np.where(random(samples, 4, 4, seed=seed) > 0, high, low)
+    a = blocks.repeat(n // 4, axis=1).repeat(n // 4, axis=2)
+    return {"a": a.astype("float32"), "u": np.stack([solve(one) for one in a]).astype("float32")}
+
+
+def of_mean_zero(u: np.ndarray, *axes: int) -> np.ndarray:
+    """Numbers whose mean over some axes is 0, as of a vorticity."""
+    return u - u.mean(axis=axes, keepdims=True, dtype=float).astype(u.dtype)
 
 
 def mat5(path: Path, arrays: Mapping[str, np.ndarray], compressed: bool = False) -> Path:

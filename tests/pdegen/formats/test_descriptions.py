@@ -1,5 +1,6 @@
 """Every description of published files: lengths of axes, facts of joined files, options."""
 
+import shutil
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 
 from pdegen.domains import CellGrid
 from pdegen.formats.arrays import Array, Contents, FormatError, Location
-from pdegen.formats.importing import ImportJob, _plan, _summary
+from pdegen.formats.importing import ImportJob, _summary, described_plan
 from pdegen.formats.plan import ImportedFile, ImportOptions
 from pdegen.formats.recognised import _DATASETS, Published, recognised_plan
 from tests.pdegen.formats.files import random
@@ -27,6 +28,10 @@ BESIDE = {
     "pdebench-darcy": {f"{axis}-coordinate": ((axis,), CellGrid(16).x) for axis in "xy"},
     "neuralop-burgers": {"visc": (("",), np.array([0.01]))},
 }
+# names by which files with common names of arrays are recognised
+FILES = {
+    "navier-stokes-published": "NavierStokes_V1e-3.mat", "neuralop-darcy": "darcy_train_16.pt",
+}  # fmt: skip
 WELL = {
     "t0_fields/density": (("sample", "time", "x", "y"), np.zeros((3, 5, 16, 16))),
     "dimensions/time": (("time",), np.arange(5.0)),
@@ -65,11 +70,18 @@ DATASETS = pytest.mark.parametrize(
 )
 
 
+def a_file(folder: Path, dataset: Published | None, arrays: dict[str, np.ndarray]) -> Contents:
+    """Contents of a file of a description, or of The Well, with the name that it needs."""
+    attributes = {} if dataset else {"boundary_conditions/x@bc_type": "PERIODIC"}
+    file = contents(folder, arrays, **attributes)
+    name = FILES.get(dataset.name if dataset else "")
+    return file if name is None else replace(file, path=Path(shutil.copy(file.path, folder / name)))
+
+
 def recognised(folder: Path, dataset: Published | None, arrays: dict[str, np.ndarray]) -> bool:
     """Whether a file of these arrays is one of the description."""
-    attributes = {} if dataset else {"boundary_conditions/x@bc_type": "PERIODIC"}
     try:
-        plan = recognised_plan([contents(folder, arrays, **attributes)], SMALL)
+        plan = recognised_plan([a_file(folder, dataset, arrays)], SMALL)
     except FormatError:
         return False
     assert plan is None or plan.name == (dataset.name if dataset else "the-well")
@@ -141,7 +153,7 @@ def test_files_of_different_parameters_are_not_joined(tmp_path, dataset, first, 
 
 def fingerprint(files: list[Contents], options: ImportOptions) -> str:
     """Fingerprint of the store that an import with these options would write."""
-    plan = _plan(files, options)
+    plan = recognised_plan(files, options) or described_plan(files, options)
     sources = [ImportedFile.of(file.path) for file in files]
     return ImportJob(plan, tuple(sources), _summary(files, sources, plan)).fingerprint
 
@@ -180,8 +192,7 @@ def test_each_option_makes_another_fingerprint_and_its_default_the_same(tmp_path
 @DATASETS
 def test_options_of_a_recognised_file_replace_its_grid_and_splits(tmp_path, dataset):
     arrays = {key: values for key, (_, values) in example(dataset).items()}
-    attributes = {} if dataset else {"boundary_conditions/x@bc_type": "PERIODIC"}
-    files = [contents(tmp_path, arrays, **attributes)]
+    files = [a_file(tmp_path, dataset, arrays)]
     base = fingerprint(files, SMALL)
     assert fingerprint(files, replace(SMALL, splits={"train": 1, "test": 1})) != base
     if dataset and not dataset.grid:

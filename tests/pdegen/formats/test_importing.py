@@ -168,6 +168,7 @@ def test_times_that_shapes_do_not_tell_must_be_said(tmp_path):
 def test_channels_and_times_of_any_place_are_said(tmp_path, space):
     names = "xy"[: len(space)]
     a, u = random(10, *space, 2), random(2, 10, *space, 3, seed=1)
+    u[:, :, [0, -1]] = 0.5
     import_options = ImportOptions(
         "p", "q", ",".join(["nodal", "periodic"][: len(space)]), SPLITS,
         input_axes=("sample", *names, "channel"), target_axes=("channel", "sample", *names, "time"),

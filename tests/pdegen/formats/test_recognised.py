@@ -9,6 +9,7 @@ import xarray as xr
 
 from operators.data import read_pairs
 from pdegen.domains import Box, CellGrid, NodalGrid, PeriodicGrid, from_attributes
+from pdegen.equations.base import SampleError
 from pdegen.formats import importing, recognised
 from pdegen.formats.arrays import FormatError
 from pdegen.formats.plan import ImportOptions, merged, open_file
@@ -16,12 +17,15 @@ from pdegen.formats.recognised import recognised_plan
 from pdegen.store.reading import Store
 from tests.pdegen.formats.files import (
     MATLAB,
+    burgers_pairs,
+    darcy_pairs,
     hdf5,
     imported,
     mat5,
     mat5_compressed,
     mat73,
     neuralop_file,
+    of_mean_zero,
     random,
     trains,
     value,
@@ -34,8 +38,8 @@ FEW = ImportOptions(splits={"train": 3, "validation": 1, "test": 2})
 
 @pytest.fixture(scope="module")
 def burgers():
-    a, u = random(6, 8192), random(6, 8192, seed=1)
-    return {"a": a, "u": u, "a_smooth": a, "a_smooth_x": a, "a_x": a}
+    pairs = burgers_pairs(6)
+    return pairs | dict.fromkeys(("a_smooth", "a_smooth_x", "a_x"), pairs["a"])
 
 
 @MATLAB
@@ -56,12 +60,11 @@ def test_burgers_r10_is_read_from_every_version_of_matlab(burgers, tmp_path, wri
 
 @pytest.mark.parametrize("write", [mat5_compressed, mat73], ids=lambda f: f.__name__)
 def test_two_darcy_files_are_joined_as_training_and_test(tmp_path, monkeypatch, write):
-    monkeypatch.setattr(importing, "_SHARD_BYTES", 2**21)  # two samples: one shard is of both files
-    n = 421
+    n = 20
+    monkeypatch.setattr(importing, "_SHARD_BYTES", 8 * n * n)  # two samples: a shard is of both
     parts = []
     for k, count in enumerate((3, 2)):
-        a = np.where(random(count, n, n, seed=k) > 0, 12, 3).astype("float32")
-        u = random(count, n, n, dtype="float32", seed=10 + k)
+        a, u = darcy_pairs(count, n, seed=k).values()
         parts.append({"coeff": a, "sol": u, "Kcoeff": a[:, :2].astype("float64")})
     files = [write(tmp_path / f"smooth{k}.mat", part) for k, part in enumerate(parts)]
     splits = ImportOptions(splits={"train": 3, "test": 2})
@@ -82,7 +85,8 @@ def test_two_darcy_files_are_joined_as_training_and_test(tmp_path, monkeypatch, 
 
 @pytest.mark.parametrize("write", [mat5_compressed, mat73], ids=lambda f: f.__name__)
 def test_navier_stokes_has_its_times_before_space(tmp_path, write):
-    a, u = random(6, 8, 8, dtype="float32"), random(6, 8, 8, 20, dtype="float32", seed=1)
+    a = of_mean_zero(random(6, 8, 8, dtype="float32"), 1, 2)
+    u = of_mean_zero(random(6, 8, 8, 20, dtype="float32", seed=1), 1, 2)
     t = np.arange(1.0, 21)[None]
     file = write(tmp_path / "NavierStokes_V1e-5_N1200_T20.mat", {"a": a, "u": u, "t": t})
     store = imported(tmp_path, file, import_options=FEW)
@@ -95,19 +99,31 @@ def test_navier_stokes_has_its_times_before_space(tmp_path, write):
     assert read_pairs(store.url, "test").u.shape == (2, 8, 8, 20)
 
 
-@pytest.mark.parametrize(("name", "viscosity"), [("ns_V1000_N5000_T50", 1e-3), ("ns", 1e-4)])
-def test_navier_stokes_viscosity_follows_from_the_name_or_the_times(tmp_path, name, viscosity):
-    file = mat5(tmp_path / f"{name}.mat", {"a": random(6, 4, 4), "u": random(6, 4, 4, 30)})
-    store = imported(tmp_path, file, import_options=FEW)
-    assert store.raw_attributes_of("u")["viscosity"] == pytest.approx(viscosity)
-    np.testing.assert_array_equal(value(store, "time"), np.arange(1, 31))
+@pytest.mark.parametrize(
+    ("name", "shape", "viscosity"),
+    [("ns_V1000_N5000_T50", (6, 4, 4, 30), 1e-3), ("ns", (1200, 64, 64, 20), 1e-5),
+     ("ns", (6, 64, 64, 20), None), ("ns", (1200, 64, 64, 21), None)],
+)  # fmt: skip
+def test_navier_stokes_viscosity_follows_from_the_name_or_the_sizes(
+    tmp_path, name, shape, viscosity
+):
+    """Other files whose arrays are a and u are not of this equation."""
+    arrays = {"a": np.zeros(shape[:3], "u1"), "u": np.zeros(shape, "u1")}
+    file = mat5_compressed(tmp_path / f"{name}.mat", arrays)
+    plan = recognised_plan(merged([open_file(file, tmp_path)]), FEW)
+    assert (plan is None) == (viscosity is None)
+    if plan is not None:
+        u = plan.fields[1].variable
+        assert u.attributes["viscosity"] == pytest.approx(viscosity)
+        np.testing.assert_array_equal(plan.coordinates[-1].values, np.arange(1, shape[-1] + 1))
 
 
 @pytest.mark.parametrize(
     ("samples", "validation"), [(1200, None), (1250, (1000, 1050)), (5000, (4600, 4800))]
 )
 def test_splits_of_navier_stokes_begin_with_1000_and_end_with_200(tmp_path, samples, validation):
-    file = mat5(tmp_path / "ns.mat", {"a": random(samples, 2, 2), "u": random(samples, 2, 2, 20)})
+    arrays = {"a": random(samples, 2, 2), "u": random(samples, 2, 2, 20)}
+    file = mat5(tmp_path / "ns_V1e-5.mat", arrays)
     plan = recognised_plan(merged([open_file(file, tmp_path)]), ImportOptions())
     expected = {"train": (0, 1000), "test": (samples - 200, samples)}
     assert plan.splits == expected | ({"validation": validation} if validation else {})
@@ -121,7 +137,7 @@ def test_splits_of_navier_stokes_begin_with_1000_and_end_with_200(tmp_path, samp
     ],
 )
 def test_pdebench_trajectories_begin_with_the_input(tmp_path, name, key, expected):
-    tensor = random(20, 5, 16, dtype="float32")
+    tensor = of_mean_zero(random(20, 5, 16, dtype="float32"), 2)
     x, t = (np.arange(16, dtype="f4") + 0.5) / 16, np.linspace(0, 2, 6, dtype="f4")
     file = hdf5(tmp_path / name, {"tensor": tensor, "x-coordinate": x, "t-coordinate": t})
     store = imported(tmp_path, file)
@@ -138,7 +154,8 @@ def test_pdebench_trajectories_begin_with_the_input(tmp_path, name, key, expecte
 
 def test_files_of_reaction_and_diffusion_are_called_wrong(tmp_path, capsys):
     x, t = (np.arange(16, dtype="f4") + 0.5) / 16, np.linspace(0, 1, 6, dtype="f4")
-    arrays = {"tensor": random(20, 5, 16, dtype="float32"), "x-coordinate": x, "t-coordinate": t}
+    tensor = of_mean_zero(random(20, 5, 16, dtype="float32"), 2)
+    arrays = {"tensor": tensor, "x-coordinate": x, "t-coordinate": t}
     file = hdf5(tmp_path / "ReacDiff_Nu0.5_Rho1.0.hdf5", arrays)
     quietly("import", file, "--out", tmp_path / "s.zarr")
     (line,) = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
@@ -152,7 +169,8 @@ def test_files_of_reaction_and_diffusion_are_called_wrong(tmp_path, capsys):
 
 
 def test_pdebench_darcy(tmp_path):
-    nu, tensor = random(10, 8, 8, dtype="f4"), random(10, 1, 8, 8, dtype="f4", seed=1)
+    nu, u = darcy_pairs(10, 8, 0.1, 1.0).values()
+    tensor = u[:, None]
     x = CellGrid(8).x.astype("f4")
     arrays = {"nu": nu, "tensor": tensor, "x-coordinate": x, "y-coordinate": x}
     store = imported(tmp_path, hdf5(tmp_path / "2D_DarcyFlow_beta1.0_Train.hdf5", arrays))
@@ -271,6 +289,94 @@ def test_a_known_file_beside_an_unknown_one_is_no_reason_to_leave_it_out(burgers
     files = [known, other] if first else [other, known]
     with pytest.raises(FormatError, match=r"not a recognised file: give --input"):
         imported(tmp_path, *files)
+
+
+# own files with arrays of the same names
+
+
+def darcy_file(path, **changes):
+    arrays = darcy_pairs(6, 16)
+    a, u = (changes[key](arrays[key]) if key in changes else arrays[key] for key in ("a", "u"))
+    return mat5(path / "mine.mat", {"coeff": a, "sol": u})
+
+
+@pytest.mark.parametrize(
+    ("file", "why"),
+    [
+        (lambda path: darcy_file(path, a=np.log), "a is not 3 or 12 everywhere"),
+        (lambda path: darcy_file(path, u=lambda u: u + 1), "u is not near 0 at the sides"),
+        (lambda path: darcy_file(path, u=lambda u: 2 * u),
+         "-a Laplace u is 2 where a is constant, not 1"),
+        (lambda path: mat5(path / "V1e-3.mat", {"a": random(6, 8, 8), "u": random(6, 8, 8, 4)}),
+         "the mean of a over the torus is not 0"),
+        (lambda path: mat5(path / "mine.mat", {"a": random(6, 8192), "u": random(6, 8192)}),
+         "u is not the solution of Burgers' equation"),
+        (lambda path: hdf5(path / "1D_Burgers_Nu0.1.hdf5", {
+            "tensor": random(6, 4, 8), "x-coordinate": CellGrid(8).x,
+            "t-coordinate": np.arange(5.0)}), "the mean of u over the circle changes"),
+    ],
+    ids=["coefficient", "sides", "scale", "vorticity", "burgers", "conservation"],
+)  # fmt: skip
+def test_an_own_file_is_not_taken_for_a_published_one(tmp_path, file, why):
+    """It has the names and sizes, but not the values. Described by its owner, it is imported."""
+    path = file(tmp_path)
+    with pytest.raises(FormatError, match=f"not a recognised file: give --input .*but {why}"):
+        imported(tmp_path, path)
+    names = list(merged([open_file(path, tmp_path)])[0].arrays)[:2]
+    if path.suffix == ".hdf5":
+        names = ["tensor", "tensor"]
+    own = ImportOptions(*names, "cell", {"train": 4, "test": 2})
+    attributes = imported(tmp_path, path, import_options=own).raw_attributes
+    assert attributes["equation"] == "not given"
+    assert "physics" not in attributes
+    assert "recognised_by" not in attributes["imported"]
+
+
+def test_what_was_recognised_is_said_first(tmp_path, capsys):
+    quietly("import", darcy_file(tmp_path), "--split", "train=6", "--out", tmp_path / "s.zarr")
+    assert capsys.readouterr().err.splitlines()[0] == (
+        "pdegen: recognised as Darcy, the published files piececonst_r421_N1024_smooth, by arrays "
+        "coeff, sol, a is 3 or 12, -a Laplace u = 1 where a is constant, u near 0 at the sides; to "
+        "describe it yourself, give --input and --target"
+    )
+
+
+# declared physics
+
+
+def declared(tmp_path, u, **changes):
+    np.savez(tmp_path / "mine.npz", p=random(*u.shape), q=u)
+    options = ImportOptions("p", "q", "nodal", {"train": 4, "test": 2}, **changes)
+    return imported(tmp_path, tmp_path / "mine.npz", import_options=options, overwrite=True)
+
+
+def walled(value=0.0):
+    u = random(6, 9, 9)
+    u[:, [0, -1]] = u[:, :, [0, -1]] = value
+    return u
+
+
+def test_values_on_the_boundary_are_those_that_are_declared(tmp_path):
+    u = walled(0.5)
+    assert faults(declared(tmp_path, u, boundary=0.5)) == []
+    u[:, 0, 3] = 0.6
+    why = r"mine.npz: u of the first sample is up to 0\.1 away from 0\.5, its"
+    with pytest.raises(FormatError, match=why):
+        declared(tmp_path, u, boundary=0.5)
+    u[:2, 0, 3] = 0.5
+    with pytest.raises(SampleError, match=r"sample 2: u is up to 0\.1 away from 0\.5"):
+        declared(tmp_path, u, boundary=0.5)
+
+
+def test_verify_compares_an_imported_store_with_what_it_declares(tmp_path, monkeypatch):
+    monkeypatch.setattr(importing, "contradictions", lambda *arguments: [])  # as before it was
+    u = walled()
+    u[4, :, -1] = 1
+    store = declared(tmp_path, u, boundary=0.0)
+    (fault,) = faults(store)
+    assert str(fault).startswith(
+        "u, sample 4: is up to 1 away from 0, its declared value on the boundary"
+    )
 
 
 def test_attributes_name_the_source_without_its_path(burgers, tmp_path):
