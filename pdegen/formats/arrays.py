@@ -157,6 +157,8 @@ class Contents:
     unreadable: Mapping[str, str] = field(default_factory=dict)
     # attributes that are texts or numbers, by "group@attribute"
     attributes: Mapping[str, str | float] = field(default_factory=dict)
+    # names of the axes of arrays, by the name of the array, where the file has them
+    dims: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     # parts of the arrays in further files, whose samples follow, by name
     further: Mapping[str, tuple[Array, ...]] = field(default_factory=dict)
 

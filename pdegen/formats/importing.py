@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +16,7 @@ import numpy as np
 
 from pdegen.checks.declared import contradictions
 from pdegen.equations.base import SampleError
-from pdegen.formats.arrays import Array, Contents, FormatError
+from pdegen.formats.arrays import Array, Contents, FormatError, printable
 from pdegen.formats.export_metadata import exported_plan, folder_contents
 from pdegen.formats.plan import (
     AXES,
@@ -34,17 +36,22 @@ from pdegen.formats.plan import (
 from pdegen.formats.recognised import recognised_plan
 from pdegen.generation.generate import Job, Options, provenance, write
 from pdegen.store.format import Json, Physics
-from pdegen.store.layout import Layout, positions, times
+from pdegen.store.layout import Coordinate, Layout, positions, times
 from pdegen.store.reading import Store
 
 
 def described_plan(files: Sequence[Contents], options: ImportOptions) -> Plan:
     """The import plan of files whose arrays, grid and splits are described by the user.
 
-    The axis of samples is the first one, or the last one if `options.samples` is "last". The other
-    axes are those of space. If the target has one axis more than the input, the additional axis is
-    that of times. `options.times` says where it is, if the shapes do not determine this. If an
-    array has other axes, `options.input_axes` or `options.target_axes` names all its axes.
+    If the file names the axes of an array, these names are used. Otherwise the axis of samples is
+    the first one, or the last one if `options.samples` is "last", and the other axes are those of
+    space. If the target has one axis more than the input, the additional axis is that of times.
+    `options.times` says where it is, if the shapes do not determine this. If an array has other
+    axes, `options.input_axes` or `options.target_axes` names all its axes. Several arrays are the
+    channels of one variable.
+
+    Positions and times are those of the file, if it has them (`_along`). Otherwise an axis has the
+    length 1, and times are counted. `Plan.said` says which.
 
     Raises:
         FormatError: If an option is missing (the message lists the contents of the file), or does
@@ -59,56 +66,99 @@ def described_plan(files: Sequence[Contents], options: ImportOptions) -> Plan:
     missing = [f"{name} ({help})" for name, (value, help) in required.items() if value is None]
     if missing:
         raise FormatError(f"{files[0].summary}: not a recognised file: give {', '.join(missing)}")
-    assert options.input is not None
-    assert options.target is not None
     assert options.grid is not None
     assert options.splits is not None
-    inputs = [file.array(options.input) for file in files]
-    targets = [file.array(options.target) for file in files]
-    axes = _axes(inputs[0], targets[0], options)
-    frames = (None, None)
-    if options.input == options.target:
-        count = inputs[0].shape[axes[0].index("time")]
-        if count < 2:
-            raise FormatError(f"{inputs[0].where} {inputs[0].shape} has a single time")
-        frames = ((0, 1), (1, count))
+    arrays = [
+        [[file.array(name) for name in names] for file in files]
+        for names in (options.inputs, options.targets)
+    ]
+    first, last = arrays[0][0][0], arrays[1][0][0]
+    axes = _axes(files[0], first, last, options)
+    same = options.inputs == options.targets
     a, u = (
         FieldPlan(
             name,
-            tuple(View(array, axes[i], frames[i]) for array in arrays),
-            {"long_name": f"{arrays[0].name} of {files[0].path.name}", "role": role, "units": "1"},
+            tuple(View(one, axes[k], frames, beside=tuple(more)) for one, *more in arrays[k]),
+            _attributes_of(files[0], arrays[k][0], role),
         )
-        for i, (name, arrays, role) in enumerate((("a", inputs, "input"), ("u", targets, "target")))
+        for k, (name, role, frames) in enumerate(
+            zip("au", ("input", "target"), _frames(first, axes[0], same), strict=True)
+        )
     )
     if a.space != u.space:
         raise FormatError(
-            f"{inputs[0].where} {inputs[0].shape} and {targets[0].where} {targets[0].shape} are "
-            "on different grids"
+            f"{first.where} {first.shape} and {last.where} {last.shape} are on different grids"
         )
-    domain = box(options.grid, a.space, {})
-    count = max(dict(zip(f.dims, f.shape, strict=True)).get("time", 0) for f in (a, u))
-    first = 1 if options.input == options.target else 0  # the input is the frame 0
-    boundary = {} if options.boundary is None else {"u": options.boundary}
+    timed = [
+        array.shape[names.index("time")]
+        for array, names in zip((first, last), axes, strict=True)
+        if "time" in names
+    ]
+    sizes = a.space | ({"time": timed[-1]} if timed else {})
+    places = {axis: _along(files, axis, sizes, options) for axis in sizes}
+    points = {axis: x for axis, (_, x) in places.items() if axis != "time" and x is not None}
+    backwards = tuple(axis for axis, x in points.items() if x[0] > x[-1])
+    points |= {axis: points[axis][::-1] for axis in backwards}
+    domain = box(options.grid, a.space, points, _lengths(places, options))
     return Plan(
         name="imported",
         title=f"Imported from {', '.join(file.path.name for file in files)}",
         equation="not given",
         source="as declared",
-        fields=(a, u),
+        fields=(a.reversed(backwards), u.reversed(backwards)),
         coordinates=(
             numbers(a.samples),
-            *positions(domain),
-            *((times(np.arange(first, first + count)),) if count else ()),
+            *(_with_units(one, files[0], places) for one in (
+                *positions(domain), *_times(sizes.get("time", 0), places, same, options)
+            )),
         ),
         splits=split_sizes(options.splits, a.samples),
         domain=domain,
-        physics=Physics(boundary=boundary),
-    )
+        physics=Physics(boundary={} if options.boundary is None else {"u": options.boundary}),
+        said=_said(places, options),
+        positions=tuple(name for name, x in places.values() if x is not None),
+    )  # fmt: skip
 
 
-def _axes(a: Array, u: Array, options: ImportOptions) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _attributes_of(file: Contents, arrays: Sequence[Array], role: str) -> Json:
+    """The attributes of a variable: units and meaning as the file has them."""
+    names = [array.name for array in arrays]
+    units = {str(file.attributes.get(f"{name}@units", "1")) for name in names}
+    meaning = file.attributes.get(f"{names[0]}@long_name") if len(names) == 1 else None
+    return {
+        "long_name": printable(meaning or f"{', '.join(names)} of {file.path.name}"),
+        "role": role,
+        "units": printable(units.pop()) if len(units) == 1 else "1",
+        **({"channels": [name.replace("/", ".") for name in names]} if len(names) > 1 else {}),
+    }
+
+
+_Span = tuple[int, int] | None
+
+
+def _frames(array: Array, axes: tuple[str, ...], same: bool) -> tuple[_Span, _Span]:
+    """The frames of the input and of the target, where they are of the same array."""
+    if not same:
+        return None, None
+    if "time" not in axes:
+        raise FormatError(
+            f"{array.where} {array.shape} is input and target, but has no axis of times: name its "
+            "axes by --input-axes, or give another target"
+        )
+    count = array.shape[axes.index("time")]
+    if count < 2:
+        raise FormatError(f"{array.where} {array.shape} has a single time")
+    return (0, 1), (1, count)
+
+
+def _axes(
+    file: Contents, a: Array, u: Array, options: ImportOptions
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Names of the axes of the input and of the target."""
     same = a.name == u.name
+    own = _own_axes(file, a, options.input_axes), _own_axes(file, u, options.target_axes)
+    if own[0] is not None and own[1] is not None:
+        return own[0], own[1]
     space = SPACE[: len(a.shape) - (2 if same else 1)]
     position = options.times or ("first" if same else _position_of_times(a, u, options))
     timed = ("time", *space) if position == "first" else (*space, "time")
@@ -137,6 +187,23 @@ def _axes(a: Array, u: Array, options: ImportOptions) -> tuple[tuple[str, ...], 
     return named
 
 
+def _own_axes(
+    file: Contents, array: Array, given: tuple[str, ...] | None
+) -> tuple[str, ...] | None:
+    """Names of the axes of an array by those that it has in the file. None if they do not tell.
+    Raises FormatError if they contradict the given ones."""
+    names = file.dims.get(array.name, ())
+    own = tuple(axis_of(name) or "" for name in names)
+    for axis, name, word in zip(own, names, given or (), strict=False):
+        if axis and word != axis:
+            raise FormatError(
+                f"{array.where} has the axes {', '.join(names)}: {name} is not {word}, leave the "
+                "names of the axes out"
+            )
+    complete = "" not in own and len(set(own)) == len(own) and {"sample"} < {*own}
+    return own if complete and set(own) & set(SPACE) else None
+
+
 def _position_of_times(a: Array, u: Array, options: ImportOptions) -> str:
     """The position of the axis of times, "first" or "last"."""
     if options.target_axes:
@@ -153,6 +220,162 @@ def _position_of_times(a: Array, u: Array, options: ImportOptions) -> str:
     return fits[0] if fits else "first"
 
 
+# Positions and times. They are those of the file if it has them.
+
+_AXIS_NAMES = {
+    "sample": r"samples?|batch|trajector(y|ies)|runs?|realizations?|members?|ensemble|n_?samples",
+    "time": r"t|tt|ts|times?|t[-_ ]?coord(inate)?s?|time[-_ ]?steps?|t_?(axis|grid|span)",
+    "channel": r"channels?|components?|variables?|features?",
+    "x": r"x|xs|xx|x[-_ ]?coord(inate)?s?|x_?(axis|grid|points)|grid_?x|lon(gitude)?s?",
+    "y": r"y|ys|yy|y[-_ ]?coord(inate)?s?|y_?(axis|grid|points)|grid_?y|lat(itude)?s?",
+    "z": r"z|zs|zz|z[-_ ]?coord(inate)?s?|z_?(axis|grid|points)|grid_?z|levels?|depth|altitude",
+}
+_ONE_AXIS = r"grid|points|positions|coord(inate)?s?|mesh"  # of x, if there is no other axis
+
+
+def axis_of(name: str, only_x: bool = False) -> str | None:
+    """The axis of stores that an array or axis of a file with this name stands for, if any.
+
+    >>> axis_of("grid/x-coordinate"), axis_of("lat"), axis_of("grid"), axis_of("grid", only_x=True)
+    ('x', 'y', None, 'x')
+    """
+    last = name.rpartition("/")[2].lower()
+    if only_x and re.fullmatch(_ONE_AXIS, last):
+        return "x"
+    for axis, pattern in _AXIS_NAMES.items():
+        if re.fullmatch(pattern, last):
+            return axis
+    return None
+
+
+def _along(
+    files: Sequence[Contents], axis: str, sizes: Mapping[str, int], options: ImportOptions
+) -> tuple[str, np.ndarray | None]:
+    """The name and the values of the array with the positions along an axis.
+
+    The array is that of `options.coordinates`, or one whose name stands for the axis (`axis_of`)
+    and whose shape fits: a line, or a mesh that is constant along the other axes. The values are
+    None if there is no such array, or if `options.coordinates` is "none" for the axis.
+
+    Raises:
+        FormatError: If the named array does not fit, if several arrays fit and differ, or if the
+            files differ.
+    """
+    given = options.coordinates.get(axis)
+    if given == "none":
+        return "", None
+    only_x = [name for name in sizes if name != "time"] == ["x"]
+    taken = {*options.inputs, *options.targets}
+    found: dict[str, np.ndarray] = {}
+    for name, array in files[0].arrays.items():
+        wanted = name == given if given else axis_of(name, only_x) == axis and name not in taken
+        if wanted and (values := _line(files, array, axis, sizes)) is not None:
+            found[name] = values
+    if given and not found:
+        array = files[0].array(given)
+        raise FormatError(
+            f"--coordinate {axis}={given}: {array.where} {array.shape} does not have the "
+            f"{sizes[axis]} positions along {axis}"
+        )
+    if not found:
+        return "", None
+    name, values = next(iter(found.items()))
+    if any(not np.array_equal(values, other) for other in found.values()):
+        raise FormatError(
+            f"{files[0].path.name}: {' and '.join(found)} both fit the axis {axis}: give one by "
+            f"--coordinate {axis}=NAME"
+        )
+    return name, values
+
+
+def _line(
+    files: Sequence[Contents], array: Array, axis: str, sizes: Mapping[str, int]
+) -> np.ndarray | None:
+    """The positions along an axis that an array of all files has; None if its shape does not
+    fit."""
+    n, space = sizes[axis], [size for name, size in sizes.items() if name != "time"]
+    lines = list[np.ndarray]()
+    for file in files:
+        if array.name not in file.arrays:
+            return None
+        if math.prod(array.shape) not in (n, math.prod(space)):
+            return None
+        values = file.array(array.name).values().squeeze().astype(float)
+        if values.ndim > 1:
+            meshes = [np.moveaxis(values, k, 0) for k in range(values.ndim)]
+            fits = [m.reshape(n, -1) for m in meshes if len(m) == n]
+            values = next((m[:, 0] for m in fits if (m == m[:, :1]).all()), values)
+        if values.shape != (n,):
+            return None
+        lines.append(values)
+    if any(not np.array_equal(line, lines[0]) for line in lines):
+        raise FormatError(f"{array.where} differs between the files: they cannot be joined")
+    return lines[0]
+
+
+_Places = Mapping[str, tuple[str, np.ndarray | None]]
+"""Name and values of the positions along each axis, as `_along` has found them."""
+
+
+def _lengths(places: _Places, options: ImportOptions) -> dict[str, float]:
+    """The length of each axis whose positions are not in the file."""
+    for axis, (name, x) in places.items():
+        if x is not None and axis in options.lengths:
+            raise FormatError(
+                f"--length {axis}={options.lengths[axis]:g}: its positions are those of {name}: "
+                f"leave the length out, or give --coordinate {axis}=none"
+            )
+    if wrong := [axis for axis in options.lengths if axis not in places or axis == "time"]:
+        axes = ", ".join(axis for axis in places if axis != "time")
+        raise FormatError(f"--length {wrong[0]}: there is no such axis, known are {axes}")
+    return dict(options.lengths)
+
+
+def _times(
+    count: int, places: _Places, same: bool, options: ImportOptions
+) -> tuple[Coordinate, ...]:
+    """The coordinate of the times of the target, if it has times."""
+    if not count:
+        return ()
+    moments, where = options.moments, "--times"
+    if moments is None:
+        where, moments = places["time"]
+    values = np.arange(count) if moments is None else np.asarray(moments, float)
+    if values.shape != (count,) or not (np.diff(values) > 0).all():
+        raise FormatError(f"{where}: {count} times are needed, each later than the one before")
+    return (times(values[1:] if same else values),)
+
+
+def _with_units(coordinate: Coordinate, file: Contents, places: _Places) -> Coordinate:
+    """A coordinate with the units that the file gives. Of "hours since 2000-01-01", the date and
+    its calendar are attributes of their own: the values stay numbers."""
+    name, _ = places.get(coordinate.name, ("", None))
+    units, _, date = str(file.attributes.get(f"{name}@units", "")).partition(" since ")
+    calendar = file.attributes.get(f"{name}@calendar", "standard")
+    given = {"units": units} if units else {}
+    given |= {"since": date, "of_calendar": calendar} if date else {}
+    attributes = {key: printable(value) for key, value in given.items()}
+    return replace(coordinate, attributes={**coordinate.attributes, **attributes})
+
+
+def _said(places: _Places, options: ImportOptions) -> str:
+    """Which positions and times are those of the file, and which are assumed."""
+    read = [f"{axis} from {name}" for axis, (name, x) in places.items() if x is not None]
+    assumed = [
+        "times are counted" if axis == "time" else f"{axis} from 0 to 1"
+        for axis, (_, x) in places.items()
+        if x is None and axis not in options.lengths
+        and not (axis == "time" and options.moments is not None)
+    ]  # fmt: skip
+    parts = [", ".join(read)] if read else []
+    if assumed:
+        parts.append(
+            f"assumed, because the file does not say: {', '.join(assumed)} (--coordinate, --length "
+            "and --times give others)"
+        )
+    return "; ".join(parts)
+
+
 # Part of every fingerprint: raised when a change of this code changes the stored values.
 ALGORITHM_VERSION = 2
 
@@ -164,7 +387,7 @@ def import_files(
     files: Sequence[Path | str],
     url: str,
     import_options: ImportOptions = ImportOptions(),  # noqa: B008, it is frozen
-    recognised: Callable[[str], None] = lambda text: None,
+    tell: Callable[[str], None] = lambda text: None,
     **options: Any,
 ) -> Store:
     """Write the arrays of files to a sealed store. The input is named `a` and the target `u`.
@@ -181,8 +404,8 @@ def import_files(
         url: Path or URL of the store.
         import_options: Description of the arrays in files that are not recognised. For recognised
             files, `grid` and `splits` replace the known ones.
-        recognised: Called before anything is written with one line, which says as what the files
-            were recognised and why. Not called for other files.
+        tell: Called with one line before anything is written. It says as what the files were
+            recognised and why, or which positions and times are assumed.
         options: The fields of `pdegen.generation.generate.Options`.
 
     Raises:
@@ -200,15 +423,27 @@ def import_files(
         folder = Path(name)
         contents, sources = _read(paths, folder)
         plan, ready = _plan(contents, import_options, folder)
-        for field in ready.fields:
-            field.check()
-        first = {name: values[None] for name, values in ready.sample(0).items()}
-        for name, _, fault in contradictions(ready.physics, ready.domain, first):
-            raise FormatError(f"{contents[0].path.name}: {name} of the first sample {fault}")
+        _check(ready, contents[0].path.name)
         job = ImportJob(ready, tuple(sources), _summary(contents, sources, plan))
         if plan.recognised_by:
-            recognised(f"recognised as {plan.title}, by {plan.recognised_by}")
+            tell(
+                f"recognised as {plan.title}, by {plan.recognised_by}; to describe it yourself, "
+                "give --input and --target"
+            )
+        if plan.said:
+            tell(plan.said)
         return write(job, url, Options(**options))
+
+
+def _check(plan: Plan, file: str) -> None:
+    """Check what can be known before anything is written: digests, whole numbers, and the physics
+    that is declared, in the first sample."""
+    for field in plan.fields:
+        field.check()
+    if plan.physics.attributes():
+        first = {name: values[None] for name, values in plan.sample(0).items()}
+        for name, _, fault in contradictions(plan.physics, plan.domain, first):
+            raise FormatError(f"{file}: {name} of the first sample {fault}")
 
 
 def _read(paths: list[Path], folder: Path) -> tuple[list[Contents], list[ImportedFile]]:
@@ -257,7 +492,7 @@ def _plan(
 
 def _summary(contents: list[Contents], sources: list[ImportedFile], plan: Plan) -> Json:
     """The attribute `imported`."""
-    taken = {view.array.name for field in plan.fields for view in field.views}
+    taken = {array.name for array in plan.arrays} | {*plan.positions}
     names = {name for file in contents for name in [*file.arrays, *file.unreadable]}
     return {
         "files": [
@@ -277,6 +512,7 @@ def _summary(contents: list[Contents], sources: list[ImportedFile], plan: Plan) 
         "left_out": sorted(names - taken),
         "source": plan.source,
         **({"recognised_by": plan.recognised_by} if plan.recognised_by else {}),
+        **({"positions": plan.said} if plan.said else {}),
         **({"warning": plan.warning} if plan.warning else {}),
     }
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -31,10 +32,10 @@ class ImportOptions:
     """The user's description of files that pdegen does not recognise. For recognised files, it
     replaces some of the defaults."""
 
-    # names of the arrays in the file. The same name for both takes the first frame of a trajectory
-    # as input and the others as target
-    input: str | None = None
-    target: str | None = None
+    # names of the arrays in the file; several are the channels of one variable. The same names for
+    # both take the first frame of a trajectory as input and the others as target
+    input: str | tuple[str, ...] | None = None
+    target: str | tuple[str, ...] | None = None
     # grid: "periodic", "cell" or "nodal"; or one of these for each axis, as in "periodic,nodal"
     grid: str | None = None
     # number of samples of train (the first), validation (before test) and test (the last)
@@ -48,6 +49,22 @@ class ImportOptions:
     input_axes: tuple[str, ...] | None = None
     target_axes: tuple[str, ...] | None = None
     boundary: float | None = None  # known value of the target on the boundary
+    # name of the array with the positions along an axis, or with the times, by "x", "y", "z" or
+    # "time"; "none" if they are not those of the file
+    coordinates: Mapping[str, str] = field(default_factory=dict[str, str])
+    # length of an axis, by name
+    lengths: Mapping[str, float] = field(default_factory=dict[str, float])
+    moments: tuple[float, ...] | None = None  # the times of all frames
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the arrays of the input."""
+        return (self.input,) if isinstance(self.input, str) else self.input or ()
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Names of the arrays of the target."""
+        return (self.target,) if isinstance(self.target, str) else self.target or ()
 
 
 # Opening of files to import. The content of a file determines its format. The name is not used.
@@ -267,10 +284,20 @@ def _synced(path: Path) -> None:
 AXES = ("sample", "time", "channel", *SPACE)  # in the order of stores
 # type in the store of each type in a file, which holds all its numbers exactly
 _STORED_TYPES = {
-    "float32": "float32", "float64": "float64", "float16": "float32", "bool": "float32",
-    "int8": "float32", "uint8": "float32", "int16": "float32", "uint16": "float32",
-    "int32": "float64", "uint32": "float64",
-}  # fmt: skip
+    "float32": "float32",
+    "float64": "float64",
+    "float16": "float32",
+    "bool": "float32",
+    "int8": "float32",
+    "uint8": "float32",
+    "int16": "float32",
+    "uint16": "float32",
+    "int32": "float64",
+    "uint32": "float64",
+    "int64": "float64",
+    "uint64": "float64",
+}
+_LARGEST_INTEGER = 2**53  # float64 holds all whole numbers up to this one  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -292,9 +319,17 @@ class View:
     along: tuple[tuple[str, int], ...] = ()
     # function from the values of samples to one number each; None to keep the values
     number: Callable[[np.ndarray], np.ndarray] | None = None
+    # further arrays of the same shape and type, which follow along the axis "channel"
+    beside: tuple[Array, ...] = ()
 
     def __post_init__(self) -> None:
         shape = self.array.shape
+        for other in self.beside:
+            if (other.shape, other.dtype) != (shape, self.array.dtype):
+                raise FormatError(
+                    f"{self.array.where} {shape} {self.array.dtype} and {other.name} {other.shape} "
+                    f"{other.dtype} cannot be channels of one variable: they differ"
+                )
         fits = len(self.axes) == len(shape) and all(
             axis or n == 1 for axis, n in zip(self.axes, shape, strict=True)
         )
@@ -314,7 +349,8 @@ class View:
         """The axes of the values that are read, before `number` is applied."""
         one_frame = self.frames is not None and self.frames[1] - self.frames[0] == 1
         dropped = {"", "sample", "part", *(("time",) if one_frame else ())}
-        axes = [axis for axis in (*self.axes, *dict(self.along)) if axis not in dropped]
+        added = [*dict(self.along), *(["channel"] if self.beside else [])]
+        axes = [axis for axis in dict.fromkeys([*self.axes, *added]) if axis not in dropped]
         order = (*LEADING, "", *SPACE)
         return tuple(sorted(axes, key=lambda axis: order.index(axis if axis in order else "")))
 
@@ -325,6 +361,8 @@ class View:
         for axis, span in (("time", self.frames), ("channel", self.channels)):
             if span is not None:
                 sizes[axis] = span[1] - span[0]
+        if self.beside:
+            sizes["channel"] = sizes.get("channel", 1) * (1 + len(self.beside))
         return sizes
 
     @property
@@ -336,12 +374,19 @@ class View:
             "backwards": list(self.backwards) or None,
             "along": dict(self.along) or None,
             "number": self.number and self.number.__name__,
+            "beside": [array.name for array in self.beside] or None,
         }
         return {name: value for name, value in selection.items() if value is not None}
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Read the values of the samples `start`, ..., `stop` - 1. Returns an array of shape
         (samples, *dims)."""
+        if self.beside:
+            parts = [replace(self, array=a, beside=()) for a in (self.array, *self.beside)]
+            axis = ("sample", *self._read).index("channel")
+            values = [part.read(start, stop) for part in parts]
+            one = "channel" not in self.axes
+            return np.stack(values, axis) if one else np.concatenate(values, axis)
         slices = {"sample": slice(start, stop)}
         if self.frames is not None:
             slices["time"] = slice(*self.frames)
@@ -386,6 +431,10 @@ class FieldPlan:
             a, b = first.array, view.array
             if (first.dims, self.shape, a.dtype) != (view.dims, _shape(view), b.dtype):
                 raise FormatError(f"{a.where} {a.shape} and {b.where} {b.shape} differ")
+
+    def reversed(self, axes: tuple[str, ...]) -> FieldPlan:
+        """This field, read in reverse order along the given axes."""
+        return replace(self, views=tuple(replace(view, backwards=axes) for view in self.views))
 
     @property
     def dims(self) -> tuple[str, ...]:
@@ -432,15 +481,26 @@ class FieldPlan:
         return np.concatenate(parts).astype(self.variable.dtype, copy=False)
 
     def check(self) -> None:
-        """Raise FormatError if the values differ from the digest that the file contains."""
-        if not self.sha256:
+        """Raise FormatError if the values differ from the digest that the file contains, or are
+        whole numbers of 64 bits that float64 does not hold."""
+        first = self.views[0].array
+        large = first.dtype.itemsize == 8 and first.dtype.kind in "iu" and not self.dtype
+        if not self.sha256 and not large:
             return
         row = math.prod(self.shape) * np.dtype(self.variable.dtype).itemsize
         rows = max(1, BLOCK // row)
-        digest = Digest()
+        digest, largest = Digest(), 0.0
         for start in range(0, self.samples, rows):
-            digest.add(self.read(range(start, min(start + rows, self.samples))))
-        check_digest(self.views[0].array, digest, self.sha256)
+            values = self.read(range(start, min(start + rows, self.samples)))
+            largest = max(largest, float(np.abs(values).max()) if large else 0.0)
+            digest.add(values)
+        if largest > _LARGEST_INTEGER:
+            raise FormatError(
+                f"{first.where} is {first.dtype} and holds {largest:g}: floats hold whole numbers "
+                "up to 2^53 = 9.0e15 exactly"
+            )
+        if self.sha256:
+            check_digest(first, digest, self.sha256)
 
 
 def check_digest(array: Array, digest: Digest, sha256: str) -> None:
@@ -487,6 +547,9 @@ class Plan:
     # function from a sample to what contradicts, in words, that the file is what it was recognised
     # as; the empty text if nothing does
     contradiction: Callable[[Sample], str] = no_contradiction
+    # which positions and times are those of the file, and which are assumed, in one line
+    said: str = ""
+    positions: tuple[str, ...] = ()  # names of the arrays with positions and times
     # reason for each sample without values, by number
     skipped: Mapping[int, str] = field(default_factory=dict)
 
@@ -510,28 +573,37 @@ class Plan:
     @property
     def arrays(self) -> list[Array]:
         """The arrays of all variables."""
-        return [view.array for field in self.fields for view in field.views]
+        views = [view for field in self.fields for view in field.views]
+        return [array for view in views for array in (view.array, *view.beside)]
 
     def reading(self, arrays: Mapping[Array, Array]) -> Plan:
         """A copy of this plan that reads other arrays, such as unpacked ones. `arrays` maps each
         array of this plan to its replacement."""
         return replace(self, fields=tuple(
             replace(field, views=tuple(
-                replace(view, array=arrays[view.array]) for view in field.views
+                replace(
+                    view, array=arrays[view.array], beside=tuple(arrays[a] for a in view.beside)
+                )
+                for view in field.views
             ))
             for field in self.fields
         ))  # fmt: skip
 
 
-def box(grid: str, sizes: Mapping[str, int], points: Mapping[str, np.ndarray]) -> Box:
+def box(
+    grid: str,
+    sizes: Mapping[str, int],
+    points: Mapping[str, np.ndarray],
+    lengths: Mapping[str, float] = MappingProxyType({}),
+) -> Box:
     """Make a box from the names of its grids and the number of points.
 
     Args:
         grid: "periodic", "cell" or "nodal"; or one of these for each axis, such as
             "periodic,nodal".
         sizes: Number of points along each axis, by name.
-        points: Positions of the points along each axis, by name of the axis. An axis without
-            positions has length 1.
+        points: Positions of the points along each axis, by name of the axis.
+        lengths: Lengths of axes without positions, by name; 1 by default.
 
     Raises:
         FormatError: If a grid is unknown, or if the points do not form such a grid.
@@ -546,17 +618,17 @@ def box(grid: str, sizes: Mapping[str, int], points: Mapping[str, np.ndarray]) -
             f"{', '.join(sizes)}"
         )
     return Box(tuple(
-        _grid(dim, GRIDS[kind], n, points.get(dim))
+        _grid(dim, GRIDS[kind], n, points.get(dim), lengths.get(dim, 1.0))
         for (dim, n), kind in zip(sizes.items(), kinds, strict=True)
     ))  # fmt: skip
 
 
-def _grid(dim: str, kind: type[Grid], n: int, x: np.ndarray | None) -> Grid:
-    """Make the grid of an axis from the given points."""
+def _grid(dim: str, kind: type[Grid], n: int, x: np.ndarray | None, length: float) -> Grid:
+    """Make the grid of an axis from the given points, or of the given length."""
     if n < 2:
         raise FormatError(f"the axis {dim} has {n} point: an axis of space has at least 2")
     try:
-        unit = kind(n)
+        unit = kind(n, length)
         if x is None or _near(unit, x):
             return unit
         fitted = kind.through(np.linspace(float(x[0]), float(x[-1]), n))

@@ -396,8 +396,10 @@ def trajectories(contents: Contents, import_options: ImportOptions) -> Published
     fields = [name for name in contents.arrays if name.startswith(("t0_fields/", "t1_fields/"))]
     if "dimensions/time" not in contents.arrays or not fields:
         return None
-    name = import_options.input or (fields[0] if len(fields) == 1 else "")
-    if name in contents.arrays and import_options.target not in (None, name):
+    if len(import_options.inputs) > 1:
+        return None
+    name = "".join(import_options.inputs) or (fields[0] if len(fields) == 1 else "")
+    if name in contents.arrays and import_options.target not in (None, name, (name,)):
         return None
     if name not in fields:
         raise FormatError(

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self, TextIO, TypeVar
 
 import typer
+from typer.core import TyperCommand
 
 from pdegen.schema import SchemaError, parse_overrides, visible
 from pdegen.shipped import recipe_names
@@ -143,6 +144,23 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+
+class Command(TyperCommand):
+    """A command that refuses an option with one value if it is given twice, instead of using the
+    last value."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:
+        _, _, order = self.make_parser(ctx).parse_args(list(args))
+        for parameter in order:
+            single = not (
+                getattr(parameter, "multiple", False) or getattr(parameter, "is_flag", False)
+            )
+            if parameter.param_type_name == "option" and single and order.count(parameter) > 1:
+                raise SchemaError(f"{parameter.opts[0]} is given twice: it takes one value")
+        return super().parse_args(ctx, args)
+
+
 EXAMPLES: dict[str, tuple[str, ...]] = {}  # examples by command, such as "study noise"
 Function = TypeVar("Function", bound=Callable[..., None])
 
@@ -160,7 +178,7 @@ def command(words: str, *examples: str, of: typer.Typer = app) -> Callable[[Func
         summary = (inspect.getdoc(function) or "").partition("\n\n")[0]
         name = words.rpartition(" ")[2]
         short = " ".join(summary.split())
-        return of.command(name, short_help=short, epilog="\n".join(lines))(function)
+        return of.command(name, cls=Command, short_help=short, epilog="\n".join(lines))(function)
 
     return register
 

@@ -407,8 +407,14 @@ def import_command(
     out: Annotated[
         str | None, typer.Option(help="Path or URL of the store; default: data/FILE.zarr.")
     ] = None,
-    input: Annotated[str | None, typer.Option(help="Name of the input array.")] = None,
-    target: Annotated[str | None, typer.Option(help="Name of the target array.")] = None,
+    input: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Name of the input array; repeatable, for channels."),
+    ] = None,
+    target: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Name of the target array; repeatable, for channels."),
+    ] = None,
     grid: Annotated[
         str | None,
         typer.Option(help="Grid: periodic, cell or nodal, or one per axis: cell,nodal."),
@@ -417,7 +423,21 @@ def import_command(
         list[str] | None, typer.Option(metavar="NAME=SIZE", help="Size of a split; repeatable.")
     ] = None,
     samples: Annotated[str, typer.Option(help="Axis of the samples: first or last.")] = "first",
-    times: Annotated[str | None, typer.Option(help="Axis of the times: first or last.")] = None,
+    times: Annotated[
+        str | None,
+        typer.Option(help="Axis of the times: first or last; or the times of all frames: 0,0.5,2."),
+    ] = None,
+    coordinate: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="AXIS=NAME",
+            help="Array of the positions along x, y or z, or of the times: time=t; repeatable.",
+        ),
+    ] = None,
+    length: Annotated[
+        list[str] | None,
+        typer.Option(metavar="AXIS=LENGTH", help="Length of an axis: x=10; repeatable."),
+    ] = None,
     input_axes: Annotated[
         str | None,
         typer.Option(metavar="NAMES", help="All axes of the inputs: sample,channel,x,y."),
@@ -446,24 +466,27 @@ def import_command(
     check_options(options)
     if boundary is not None and not math.isfinite(boundary):
         raise SchemaError(f"--boundary must be a finite number, got {boundary}")
+    moments = None if times in (None, "first", "last") else _numbers("times", times)
     declaration = ImportOptions(
-        input=input,
-        target=target,
+        input=tuple(input) if input else None,
+        target=tuple(target) if target else None,
         grid=grid and ",".join(_word("grid", word, tuple(GRIDS)) for word in grid.split(",")),
         splits=_sizes(split),
         samples=_word("samples", samples, ("first", "last")),
-        times=_word("times", times, ("first", "last")),
+        times=None if moments else _word("times", times, ("first", "last")),
+        moments=moments,
+        coordinates=_by_axis("coordinate", coordinate, ("x", "y", "z", "time"), str),
+        lengths=_by_axis("length", length, ("x", "y", "z"), _length),
         input_axes=tuple(input_axes.split(",")) if input_axes else None,
         target_axes=tuple(target_axes.split(",")) if target_axes else None,
         boundary=boundary,
     )
     url = f"data/{files[0].stem}.zarr" if out is None else out
 
-    def tell(recognised: str) -> None:
-        note(f"pdegen: {recognised}; to describe it yourself, give --input and --target")
-
     with keep_shards(url, f"{SKIP}, or correct the file"):
-        store = import_files(files, url, declaration, tell, **vars(options))
+        store = import_files(
+            files, url, declaration, lambda line: note(f"pdegen: {line}"), **vars(options)
+        )
     if warning := store.raw_attributes["imported"].get("warning"):
         note(f"pdegen: warning: {warning}")
     say(store.url)
@@ -474,6 +497,38 @@ def _word(option: str, word: str | None, allowed: tuple[str, ...]) -> Any:
     if word is not None and word not in allowed:
         raise SchemaError(f"unknown {option} {word!r}: known: {', '.join(allowed)}")
     return word
+
+
+def _numbers(option: str, text: str) -> tuple[float, ...]:
+    """Parse numbers that are separated by commas."""
+    try:
+        numbers = tuple(map(float, text.split(",")))
+    except ValueError:
+        numbers = (math.nan,)
+    if not all(map(math.isfinite, numbers)):
+        raise SchemaError(
+            f"--{option} must be first, last or numbers such as 0,0.5,2, got {text!r}"
+        )
+    return numbers
+
+
+def _length(text: str) -> float:
+    return _numbers("length", text)[0]
+
+
+def _by_axis(
+    option: str, texts: list[str] | None, axes: tuple[str, ...], value: Callable[[str], Any]
+) -> dict[str, Any]:
+    """Parse texts AXIS=VALUE."""
+    words: dict[str, Any] = {}
+    for text in texts or []:
+        axis, _, word = text.partition("=")
+        if not word:
+            raise SchemaError(f"--{option} must be AXIS=VALUE, got {text!r}")
+        if _word(option, axis, axes) in words:
+            raise SchemaError(f"--{option} must name each axis once, got {', '.join(texts or [])}")
+        words[axis] = value(word)
+    return words
 
 
 def _sizes(texts: list[str] | None) -> dict[str, int] | None:

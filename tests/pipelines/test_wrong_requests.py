@@ -341,3 +341,12 @@ def test_a_copy_that_cannot_be_is_the_fault_of_the_recipe(tmp_path):
     with pytest.raises(SchemaError, match="recipe burgers-quick: splits need 640 samples, got"):
         generate(copy, str(tmp_path / "s.zarr"))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_option_of_one_value_is_not_given_twice(refused):
+    for words in (
+        ["import", "a.npz", "--grid", "cell", "--grid", "nodal"],
+        ["train", "burgers-quick", "--out", "a", "--out=b"],
+        ["predict", "run", "--data", "a.zarr", "--data", "a.zarr", "--out", "p.zarr"],
+    ):
+        assert refused(*words).endswith("is given twice: it takes one value")

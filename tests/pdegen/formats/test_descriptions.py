@@ -159,6 +159,7 @@ def fingerprint(files: list[Contents], options: ImportOptions) -> str:
 
 
 CUBES = {key: random(8, 8, 8, 8, seed=seed) for seed, key in enumerate("pqr")}
+CUBES["line"] = 2 * CellGrid(8).x
 # for each option: options, another value, and what the default means beside these options
 OPTIONS = {
     "input": (ImportOptions("p", "q", "cell", {"train": 4}), "r", None),
@@ -174,6 +175,12 @@ OPTIONS = {
     "target_axes": (
         ImportOptions("p", "q", "cell", {"train": 4}),
         ("x", "sample", "y", "z"), ("sample", "x", "y", "z"),
+    ),
+    "coordinates": (ImportOptions("p", "q", "cell", {"train": 4}), {"x": "line"}, {}),
+    "lengths": (ImportOptions("p", "q", "cell", {"train": 4}), {"x": 2.0}, {"x": 1.0}),
+    "moments": (
+        ImportOptions("p", "p", "cell", {"train": 4}),
+        (0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 9.0), None,
     ),
     "boundary": (ImportOptions("p", "q", "cell", {"train": 4}), 0.5, None),
 }  # fmt: skip

@@ -127,7 +127,7 @@ def test_numbers_of_the_other_byte_order_are_read(tmp_path, write):
 
 def test_integers_beyond_a_float_are_refused(tmp_path):
     a = np.full((10, 8), 2**60 + 1)
-    with pytest.raises(FormatError, match="int64, which floats do not hold"):
+    with pytest.raises(FormatError, match=r"int64 and holds 1\.15292e"):
         imported(tmp_path, *npy_pair(tmp_path, a, a), import_options=BY_HAND)
 
 

@@ -135,11 +135,17 @@ def test_types_of_files_are_stored_without_rounding(array, type_in_file, stored)
 
 
 @pytest.mark.parametrize("type_in_file", ["int64", "uint64"])
-def test_types_that_floats_do_not_hold_are_refused_unless_a_type_is_given(array, type_in_file):
-    view = View(array(np.zeros((2, 3), type_in_file)), ("sample", "x"))
-    with pytest.raises(FormatError, match=f"p is of type {type_in_file}, which floats do not hold"):
-        FieldPlan("u", (view,), {})
-    assert FieldPlan("u", (view,), {}, type_in_file).variable.dtype == type_in_file
+def test_whole_numbers_that_floats_do_not_hold_are_refused_unless_a_type_is_given(
+    array, type_in_file
+):
+    values = np.array([[2**53, 0, 1], [2**53 + 2, 0, 1]], type_in_file)
+    view = View(array(values), ("sample", "x"))
+    with pytest.raises(FormatError, match=f"p is {type_in_file} and holds 9.0072e"):
+        FieldPlan("u", (view,), {}).check()
+    FieldPlan("u", (View(array(values[:1]), ("sample", "x")),), {}).check()
+    kept = FieldPlan("u", (view,), {}, type_in_file)
+    kept.check()
+    np.testing.assert_array_equal(kept.read(range(2)), values)
 
 
 # plans
