@@ -7,10 +7,11 @@ import hashlib
 import math
 import re
 import struct
+import warnings
 import zipfile
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -79,6 +80,53 @@ class Location:
     stored: np.dtype  # type of the numbers, in the byte order of the file
 
 
+_CF = {"scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned"}
+_VALID = {"valid_range", "valid_min", "valid_max"}
+
+
+@dataclass(frozen=True)
+class Packing:
+    """The attributes by which numbers in a file stand for others, as the CF conventions and the
+    NetCDF user guide define them: stored * scale_factor + add_offset, NaN for _FillValue,
+    missing_value and what is not in the valid range."""
+
+    attributes: tuple[tuple[str, Any], ...]
+    stored: np.dtype  # type in the file
+
+    @classmethod
+    def of(cls, attributes: Mapping[str, Any], stored: np.dtype) -> Packing | None:
+        """The packing that the attributes of an array describe, if any."""
+        found = {
+            key: tuple(value) if isinstance(value, list) else value
+            for key, value in attributes.items()
+            if key in _CF | _VALID
+        }
+        return cls(tuple(sorted(found.items())), stored) if found else None
+
+    @property
+    def words(self) -> str:
+        """The attributes, for people."""
+        return ", ".join(f"{key} {value}" for key, value in self.attributes)
+
+    def unpacked(self, values: np.ndarray) -> np.ndarray:
+        """The physical values of stored ones."""
+        from xarray import Variable, conventions
+
+        attributes = {key: value for key, value in self.attributes if key in _CF}
+        ends = {key: np.atleast_1d(value) for key, value in self.attributes if key in _VALID}
+        low, high = ends.get("valid_range", (None, None))
+        low, high = ends.get("valid_min", [low])[0], ends.get("valid_max", [high])[0]
+        names = [f"d{k}" for k in range(values.ndim)]
+        with warnings.catch_warnings(action="ignore"):  # of several values that mean missing
+            decoded = conventions.decode_cf_variable(
+                "values", Variable(names, values, attributes), decode_times=False
+            ).values
+        outside = (values < low if low is not None else False) | (
+            values > high if high is not None else False
+        )
+        return np.where(outside, np.nan, decoded) if np.any(outside) else np.asarray(decoded)
+
+
 @dataclass(frozen=True)
 class Array:
     """An array in a file, whose values are read on demand. Raises FormatError if the name could be
@@ -91,6 +139,7 @@ class Array:
     shape: tuple[int, ...]
     dtype: np.dtype
     location: Location | None = None  # location of the numbers; None before they are unpacked
+    packing: Packing | None = None  # how numbers in the file stand for the values of type `dtype`
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -131,7 +180,26 @@ class Array:
         file, offset = self.location.file, self.location.offset
         order, stored = self.location.order, self.location.stored
         values = np.memmap(file, stored, "r", offset, self.shape, order)
+        if self.packing is not None:
+            values = self.packing.unpacked(values[index].astype(self.packing.stored))
+            return values.astype(self.dtype)
         return values[index].astype(self.dtype)
+
+    def decoded(self, attributes: Mapping[str, Any]) -> Array:
+        """This array with the packing that its attributes describe."""
+        packing = Packing.of(attributes, self.dtype)
+        if packing is None or self.dtype.kind == "b":
+            return self
+        dtype = packing.unpacked(np.zeros(1, self.dtype)).dtype
+        missing = dtype.kind != "f" and {key for key, _ in packing.attributes} - {"_Unsigned"}
+        return replace(self, dtype=np.dtype(float) if missing else dtype, packing=packing)
+
+    @property
+    def undecoded(self) -> Array:
+        """This array as it is in the file."""
+        return (
+            self if self.packing is None else replace(self, dtype=self.packing.stored, packing=None)
+        )
 
     def values(self) -> np.ndarray:
         """Read all values of a small array, such as a coordinate. Raises FormatError if the array
@@ -155,12 +223,24 @@ class Contents:
     arrays: Mapping[str, Array]  # arrays of numbers, by name
     # reason why further contents are not arrays of numbers, by name
     unreadable: Mapping[str, str] = field(default_factory=dict)
-    # attributes that are texts or numbers, by "group@attribute"
-    attributes: Mapping[str, str | float] = field(default_factory=dict)
+    # attributes that are texts, numbers or a few numbers, by "group@attribute"
+    attributes: Mapping[str, str | float | list[float]] = field(default_factory=dict)
     # names of the axes of arrays, by the name of the array, where the file has them
     dims: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     # parts of the arrays in further files, whose samples follow, by name
     further: Mapping[str, tuple[Array, ...]] = field(default_factory=dict)
+
+    @property
+    def decoded(self) -> Contents:
+        """These contents with the packing of each array."""
+        attributes: dict[str, dict[str, Any]] = {}
+        for key, value in self.attributes.items():
+            name, _, attribute = key.rpartition("@")
+            attributes.setdefault(name, {})[attribute] = value
+        arrays = {
+            name: array.decoded(attributes.get(name, {})) for name, array in self.arrays.items()
+        }
+        return replace(self, arrays=arrays)
 
     def array(self, name: str) -> Array:
         """The array with this name. Raises FormatError if there is none; its message lists the

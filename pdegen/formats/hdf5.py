@@ -58,6 +58,7 @@ def read(request: Request) -> Contents:
         matlab = head.read(10) == b"MATLAB 7.3"
     arrays: dict[str, Array] = {}
     unreadable: dict[str, str] = {}
+    dims: dict[str, tuple[str, ...]] = {}
     with h5py.File(path, "r", locking=False) as file:
         datasets: dict[str, h5py.Dataset] = {}
         attributes = _attributes("", file)
@@ -69,10 +70,13 @@ def read(request: Request) -> Contents:
                     unreadable[name] = reason
                 else:
                     datasets[name] = node
+                    if axes := () if _is_reversed(node, matlab) else _axes(node):
+                        dims[name] = axes
                     arrays[name] = _array(path, name, node, matlab)
         for name in request.wanted(arrays.values()):
             arrays[name] = _unpacked(request, arrays[name], datasets[name], matlab)
-    return Contents(path, "MATLAB 7.3" if matlab else "HDF5", arrays, unreadable, attributes)
+    kind = "MATLAB 7.3" if matlab else "HDF5"
+    return Contents(path, kind, arrays, unreadable, attributes, dims)
 
 
 def _nodes(file: h5py.File, path: Path) -> Iterator[tuple[str, _Node]]:
@@ -94,25 +98,46 @@ def _nodes(file: h5py.File, path: Path) -> Iterator[tuple[str, _Node]]:
             yield name, node
 
 
-def _attributes(name: str, node: _Node) -> dict[str, str | float]:
-    """The attributes of a group or dataset that are strings or single numbers."""
-    result: dict[str, str | float] = {}
+def _attributes(name: str, node: _Node) -> dict[str, str | float | list[float]]:
+    """The attributes of a group or dataset that are strings, or one or two numbers."""
+    result: dict[str, str | float | list[float]] = {}
     for key in node.attrs:
         try:
-            if node.attrs.get_id(key).shape != ():
+            if math.prod(node.attrs.get_id(key).shape or ()) > 2:
                 continue
             value = node.attrs[key]
         except (OSError, RuntimeError, TypeError, ValueError):  # a type that h5py does not support
             continue
+        if isinstance(value, np.ndarray) and value.dtype.kind in "iuf":
+            value = value.tolist() if value.size == 2 else value.reshape(-1)[0]
         value = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
         value = value.item() if isinstance(value, np.generic) else value
-        if isinstance(value, (str, int, float)):
+        if isinstance(value, (str, int, float, list)):
             result[f"{name}@{key}"[:1000]] = value[:1000] if isinstance(value, str) else value
     return result
 
 
+def _axes(dataset: h5py.Dataset) -> tuple[str, ...]:
+    """Names of the axes of a dataset by their dimension scales, "" where there is none. Empty if
+    no axis has a name."""
+    names = list[str]()
+    try:
+        if dataset.is_scale and dataset.ndim == 1:
+            return (str(dataset.name).lstrip("/"),)
+        for axis in dataset.dims:
+            names.append(str(axis[0].name).lstrip("/") if len(axis) else str(axis.label or ""))
+    except (OSError, RuntimeError, TypeError, ValueError, AttributeError):  # damaged references
+        return ()
+    return tuple(names) if any(names) else ()
+
+
+_WITHOUT_VALUES = b"This is a netCDF dimension but not a netCDF variable"
+
+
 def _unreadable(dataset: h5py.Dataset) -> str | None:
     """The reason why a dataset is not an array of numbers, or None if it is such an array."""
+    if bytes(dataset.attrs.get("NAME", b"")).startswith(_WITHOUT_VALUES):
+        return "is a dimension without values"
     kind = dataset.attrs.get("MATLAB_class")
     kind = kind.decode("ascii", "replace") if isinstance(kind, bytes) else None
     if kind is not None and kind not in _NUMBERS_OF_MATLAB:

@@ -16,7 +16,7 @@ import numpy as np
 
 from pdegen.checks.declared import contradictions
 from pdegen.equations.base import SampleError
-from pdegen.formats.arrays import Array, Contents, FormatError, printable
+from pdegen.formats.arrays import Array, Contents, FormatError, Packing, printable
 from pdegen.formats.export_metadata import exported_plan, folder_contents
 from pdegen.formats.plan import (
     AXES,
@@ -95,7 +95,8 @@ def described_plan(files: Sequence[Contents], options: ImportOptions) -> Plan:
         if "time" in names
     ]
     sizes = a.space | ({"time": timed[-1]} if timed else {})
-    places = {axis: _along(files, axis, sizes, options) for axis in sizes}
+    named = dict(zip(axes[0], files[0].dims.get(first.name, ()), strict=False))
+    places = {axis: _along(files, axis, sizes, named.get(axis, ""), options) for axis in sizes}
     points = {axis: x for axis, (_, x) in places.items() if axis != "time" and x is not None}
     backwards = tuple(axis for axis, x in points.items() if x[0] > x[-1])
     points |= {axis: points[axis][::-1] for axis in backwards}
@@ -249,13 +250,18 @@ def axis_of(name: str, only_x: bool = False) -> str | None:
 
 
 def _along(
-    files: Sequence[Contents], axis: str, sizes: Mapping[str, int], options: ImportOptions
+    files: Sequence[Contents],
+    axis: str,
+    sizes: Mapping[str, int],
+    dimension: str,
+    options: ImportOptions,
 ) -> tuple[str, np.ndarray | None]:
     """The name and the values of the array with the positions along an axis.
 
-    The array is that of `options.coordinates`, or one whose name stands for the axis (`axis_of`)
-    and whose shape fits: a line, or a mesh that is constant along the other axes. The values are
-    None if there is no such array, or if `options.coordinates` is "none" for the axis.
+    The array is that of `options.coordinates`, the one with the name `dimension` that the axis has
+    in the file, or one whose name stands for the axis (`axis_of`) and whose shape fits: a line, or
+    a mesh that is constant along the other axes. The values are None if there is no such array, or
+    if `options.coordinates` is "none" for the axis.
 
     Raises:
         FormatError: If the named array does not fit, if several arrays fit and differ, or if the
@@ -264,6 +270,8 @@ def _along(
     given = options.coordinates.get(axis)
     if given == "none":
         return "", None
+    if given is None and dimension in files[0].arrays:
+        given = dimension
     only_x = [name for name in sizes if name != "time"] == ["x"]
     taken = {*options.inputs, *options.targets}
     found: dict[str, np.ndarray] = {}
@@ -423,7 +431,8 @@ def import_files(
         folder = Path(name)
         contents, sources = _read(paths, folder)
         plan, ready = _plan(contents, import_options, folder)
-        _check(ready, contents[0].path.name)
+        for field in ready.fields:
+            field.check()
         job = ImportJob(ready, tuple(sources), _summary(contents, sources, plan))
         if plan.recognised_by:
             tell(
@@ -432,18 +441,12 @@ def import_files(
             )
         if plan.said:
             tell(plan.said)
+        if not options.get("skip_failed"):
+            try:  # before anything is written
+                job.values(range(1))
+            except SampleError as error:
+                raise FormatError(f"{contents[0].path.name}: {error}") from None
         return write(job, url, Options(**options))
-
-
-def _check(plan: Plan, file: str) -> None:
-    """Check what can be known before anything is written: digests, whole numbers, and the physics
-    that is declared, in the first sample."""
-    for field in plan.fields:
-        field.check()
-    if plan.physics.attributes():
-        first = {name: values[None] for name, values in plan.sample(0).items()}
-        for name, _, fault in contradictions(plan.physics, plan.domain, first):
-            raise FormatError(f"{file}: {name} of the first sample {fault}")
 
 
 def _read(paths: list[Path], folder: Path) -> tuple[list[Contents], list[ImportedFile]]:
@@ -577,6 +580,11 @@ class ImportJob(Job):
 
     def compute(self, store: Store, samples: range) -> dict[str, np.ndarray]:
         self.check()
+        return self.values(samples)
+
+    def values(self, samples: range) -> dict[str, np.ndarray]:
+        """The values of samples. Raises SampleError if they are not finite, are too large, or
+        contradict the declared physics."""
         values = {field.name: field.read(samples) for field in self.plan.fields}
         for name, array in values.items():
             rows = array.reshape(len(array), -1)
@@ -586,12 +594,19 @@ class ImportJob(Job):
             sound |= np.isin(np.array(samples), list(self.plan.skipped))
             if not sound.all():
                 row = int(np.flatnonzero(~sound)[0])
-                finite = np.isfinite(rows[row]).all()
-                problem = f"larger than {_LARGEST:g}" if finite else "not finite"
+                problem = "not finite"
+                if np.isfinite(rows[row]).all():
+                    problem = f"larger than {_LARGEST:g}"
+                elif (packing := self._packing(name)) is not None:
+                    problem = f"missing, or not finite, by {packing.words}"
                 raise SampleError(samples[row], f"{name} is {problem} in the file")
         for name, row, fault in contradictions(self.plan.physics, self.plan.domain, values):
             raise SampleError(samples[row], f"{name} {fault}")
         return values
+
+    def _packing(self, name: str) -> Packing | None:
+        (field,) = [field for field in self.plan.fields if field.name == name]
+        return field.views[0].array.packing
 
     def skipped(self, samples: range) -> Mapping[int, str]:
         return {i: why for i, why in self.plan.skipped.items() if i in samples}

@@ -121,7 +121,7 @@ def open_file(path: Path, folder: Path) -> Contents:
             f"{path.name} is a Parquet file: give the folder that pdegen has exported, with its "
             "pdegen.json"
         )
-    return npy(path) if reader == "npy" else sandbox.open_file(path, reader, folder)
+    return npy(path) if reader == "npy" else sandbox.open_file(path, reader, folder).decoded
 
 
 def unpacked(arrays: Iterable[Array], folder: Path) -> dict[Array, Array]:

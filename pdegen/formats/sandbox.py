@@ -98,10 +98,13 @@ def unpacked(arrays: Collection[Array], reader: str, folder: Path) -> dict[Array
     path = next(iter(packed.values())).path
     ready = _read(Request(str(path), str(folder), reader, [*packed]), need).arrays
     for name, array in packed.items():
-        same = name in ready and replace(ready[name], location=None) == array
+        same = name in ready and replace(ready[name], location=None) == array.undecoded
         if not same or not ready[name].location:
             raise FormatError(f"{array.where} changed during the import")
-    return {array: array if array.location else ready[array.name] for array in arrays}
+    return {
+        array: replace(array, location=array.location or ready[array.name].location)
+        for array in arrays
+    }
 
 
 def _read(request: Request, need: int) -> Contents:
@@ -184,7 +187,7 @@ def answered(request: Request) -> dict[str, Any]:
     unreadable = {printable(name): printable(why) for name, why in contents.unreadable.items()}
     return {
         "format": contents.format, "arrays": arrays, "unreadable": unreadable,
-        "attributes": dict(contents.attributes),
+        "attributes": dict(contents.attributes), "dims": dict(contents.dims),
     }  # fmt: skip
 
 

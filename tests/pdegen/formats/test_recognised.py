@@ -360,7 +360,7 @@ def test_values_on_the_boundary_are_those_that_are_declared(tmp_path):
     u = walled(0.5)
     assert faults(declared(tmp_path, u, boundary=0.5)) == []
     u[:, 0, 3] = 0.6
-    why = r"mine.npz: u of the first sample is up to 0\.1 away from 0\.5, its"
+    why = r"mine.npz: sample 0: u is up to 0\.1 away from 0\.5, its"
     with pytest.raises(FormatError, match=why):
         declared(tmp_path, u, boundary=0.5)
     u[:2, 0, 3] = 0.5
