@@ -58,6 +58,8 @@ SMALL_BYTES = 2**24  # largest array that is read as a whole, such as a coordina
 MOST_ARRAYS = 10_000
 # marks of exported files: name of the array with their metadata, value and text of a second mark
 KEY, MARK, WRITTEN = "pdegen", "export", "written by pdegen"
+PAIR = "PyTorch pair"  # format of a tuple of two tensors: the input and the target
+SINGLE = ("NumPy", "PyTorch tensor")  # formats of files with one array, named as the file
 REAL = "arrays of real numbers can be imported"
 
 _PART = r"[A-Za-z0-9_][A-Za-z0-9_ .,=+-]{0,127}"
@@ -229,6 +231,11 @@ class Contents:
     dims: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     # parts of the arrays in further files, whose samples follow, by name
     further: Mapping[str, tuple[Array, ...]] = field(default_factory=dict)
+    groups: int = 0  # number of groups if each is a sample: arrays then have no axis of samples
+
+    def parts(self, name: str) -> tuple[Array, ...]:
+        """The array with this name, and its parts in further files or groups."""
+        return (self.array(name), *self.further.get(name, ()))
 
     @property
     def decoded(self) -> Contents:
@@ -256,6 +263,9 @@ class Contents:
         """A description of the contents in one line."""
         arrays = [str(array) for array in self.arrays.values()]
         unreadable = [f"{name} (which {why})" for name, why in self.unreadable.items()]
+        if self.groups:
+            arrays = [f"{name} {a.shape} {a.dtype}" for name, a in self.arrays.items()]
+            arrays[0] = f"{self.groups} samples in groups, each with {arrays[0]}"
         shown = [*arrays, *unreadable][:20]
         more = len(arrays) + len(unreadable) - len(shown)
         rest = f" and {more} more" if more else ""
@@ -269,6 +279,29 @@ def check_expansion(array: Array, stored: int) -> None:
             f"{array.where} claims {array.bytes:,} bytes from {stored:,} in the file: at most "
             f"{LARGEST_EXPANSION} times as many are possible"
         )
+
+
+def plain_attribute(value: Any) -> str | float | list[float] | None:
+    """An attribute of a file as text, a number, or two numbers; None for others."""
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "replace")
+    if isinstance(value, np.ndarray):
+        if value.dtype.kind not in "iuf" or value.size not in (1, 2):
+            return None
+        value = value.tolist() if value.size == 2 else value.reshape(-1)[0]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, list):
+        return (
+            value if len(value) == 2 and all(isinstance(v, (int, float)) for v in value) else None
+        )
+    return (
+        value[:1000]
+        if isinstance(value, str)
+        else value
+        if isinstance(value, (int, float))
+        else None
+    )
 
 
 def printable(text: object) -> str:

@@ -328,7 +328,7 @@ def _plan(metadata: ExportMetadata, contents: Contents) -> Plan:
 
 def _views(contents: Contents, name: str, array: ExportedArray) -> tuple[View, ...]:
     """The views of a variable of an export, one for each file that has samples of it."""
-    parts = (contents.array(name), *contents.further.get(name, ()))
+    parts = contents.parts(name)
     first, samples = parts[0], sum(part.shape[0] for part in parts[1:])
     _check(first, array, samples)
     added = len(first.shape) - len(array.shape)

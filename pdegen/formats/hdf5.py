@@ -33,6 +33,7 @@ from pdegen.formats.arrays import (
     Index,
     Location,
     check_expansion,
+    plain_attribute,
 )
 from pdegen.formats.sandbox import Request
 
@@ -108,12 +109,8 @@ def _attributes(name: str, node: _Node) -> dict[str, str | float | list[float]]:
             value = node.attrs[key]
         except (OSError, RuntimeError, TypeError, ValueError):  # a type that h5py does not support
             continue
-        if isinstance(value, np.ndarray) and value.dtype.kind in "iuf":
-            value = value.tolist() if value.size == 2 else value.reshape(-1)[0]
-        value = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
-        value = value.item() if isinstance(value, np.generic) else value
-        if isinstance(value, (str, int, float, list)):
-            result[f"{name}@{key}"[:1000]] = value[:1000] if isinstance(value, str) else value
+        if (plain := plain_attribute(value)) is not None:
+            result[f"{name}@{key}"[:1000]] = plain
     return result
 
 

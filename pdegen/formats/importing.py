@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import re
+import shlex
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +17,15 @@ import numpy as np
 
 from pdegen.checks.declared import contradictions
 from pdegen.equations.base import SampleError
-from pdegen.formats.arrays import Array, Contents, FormatError, Packing, printable
+from pdegen.formats.arrays import (
+    PAIR,
+    SMALL_BYTES,
+    Array,
+    Contents,
+    FormatError,
+    Packing,
+    printable,
+)
 from pdegen.formats.export_metadata import exported_plan, folder_contents
 from pdegen.formats.plan import (
     AXES,
@@ -27,6 +36,7 @@ from pdegen.formats.plan import (
     Plan,
     View,
     box,
+    is_zarr,
     merged,
     numbers,
     open_file,
@@ -40,6 +50,10 @@ from pdegen.store.layout import Coordinate, Layout, positions, times
 from pdegen.store.reading import Store
 
 
+class NotDescribedError(FormatError):
+    """A file is not recognised, and its description is not complete."""
+
+
 def described_plan(files: Sequence[Contents], options: ImportOptions) -> Plan:
     """The import plan of files whose arrays, grid and splits are described by the user.
 
@@ -51,12 +65,15 @@ def described_plan(files: Sequence[Contents], options: ImportOptions) -> Plan:
     channels of one variable.
 
     Positions and times are those of the file, if it has them (`_along`). Otherwise an axis has the
-    length 1, and times are counted. `Plan.said` says which.
+    length 1, and times are counted. `Plan.said` says which. Of a tuple of two tensors, the first is
+    the input and the second the target.
 
     Raises:
         FormatError: If an option is missing (the message lists the contents of the file), or does
             not fit the arrays.
     """
+    if files[0].format == PAIR and options.input is None and options.target is None:
+        options = replace(options, input="0", target="1")
     required = {
         "--input": (options.input, "name of an array"),
         "--target": (options.target, "name of an array"),
@@ -65,26 +82,28 @@ def described_plan(files: Sequence[Contents], options: ImportOptions) -> Plan:
     }
     missing = [f"{name} ({help})" for name, (value, help) in required.items() if value is None]
     if missing:
-        raise FormatError(f"{files[0].summary}: not a recognised file: give {', '.join(missing)}")
+        raise NotDescribedError(
+            f"{files[0].summary}: not a recognised file: give {', '.join(missing)}"
+        )
     assert options.grid is not None
     assert options.splits is not None
-    arrays = [
-        [[file.array(name) for name in names] for file in files]
-        for names in (options.inputs, options.targets)
-    ]
-    first, last = arrays[0][0][0], arrays[1][0][0]
+    first, last = files[0].array(options.inputs[0]), files[0].array(options.targets[0])
     axes = _axes(files[0], first, last, options)
     same = options.inputs == options.targets
-    a, u = (
-        FieldPlan(
-            name,
-            tuple(View(one, axes[k], frames, beside=tuple(more)) for one, *more in arrays[k]),
-            _attributes_of(files[0], arrays[k][0], role),
+    _check_samples(files[0], first, axes[0], options)
+    frames = _frames(first, axes[0], same)
+
+    def field(name: str, names: tuple[str, ...], k: int) -> FieldPlan:
+        views = [
+            View(one, axes[k], frames[k], beside=tuple(more))
+            for file in files
+            for one, *more in zip(*map(file.parts, names), strict=True)
+        ]
+        return FieldPlan(
+            name, tuple(views), _attributes_of(files[0], names, ("input", "target")[k])
         )
-        for k, (name, role, frames) in enumerate(
-            zip("au", ("input", "target"), _frames(first, axes[0], same), strict=True)
-        )
-    )
+
+    a, u = field("a", options.inputs, 0), field("u", options.targets, 1)
     if a.space != u.space:
         raise FormatError(
             f"{first.where} {first.shape} and {last.where} {last.shape} are on different grids"
@@ -121,9 +140,8 @@ def described_plan(files: Sequence[Contents], options: ImportOptions) -> Plan:
     )  # fmt: skip
 
 
-def _attributes_of(file: Contents, arrays: Sequence[Array], role: str) -> Json:
+def _attributes_of(file: Contents, names: Sequence[str], role: str) -> Json:
     """The attributes of a variable: units and meaning as the file has them."""
-    names = [array.name for array in arrays]
     units = {str(file.attributes.get(f"{name}@units", "1")) for name in names}
     meaning = file.attributes.get(f"{names[0]}@long_name") if len(names) == 1 else None
     return {
@@ -157,6 +175,14 @@ def _axes(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Names of the axes of the input and of the target."""
     same = a.name == u.name
+    if file.groups:  # each is a sample, which has no axis in the file
+        whole = replace(file, groups=0)
+        a, u = (replace(one, shape=(file.groups, *one.shape), location=None) for one in (a, u))
+        given = (options.input_axes, options.target_axes)
+        input_axes, target_axes = (axes and ("sample", *axes) for axes in given)
+        options = replace(options, input_axes=input_axes, target_axes=target_axes, samples="first")
+        of_a, of_u = _axes(whole, a, u, options)
+        return of_a[1:], of_u[1:]
     own = _own_axes(file, a, options.input_axes), _own_axes(file, u, options.target_axes)
     if own[0] is not None and own[1] is not None:
         return own[0], own[1]
@@ -186,6 +212,23 @@ def _axes(
             f"axes, from {', '.join(AXES)}"
         )
     return named
+
+
+def _check_samples(
+    file: Contents, array: Array, axes: tuple[str, ...], options: ImportOptions
+) -> None:
+    """Refuse to take times for samples: an axis that is not named, but as long as the times that
+    the file has."""
+    lengths = dict(zip(axes, array.shape, strict=True))
+    count = lengths.get("sample")
+    if options.input_axes or count == lengths.get("time"):
+        return
+    for name, other in file.arrays.items():
+        if axis_of(name) == "time" and math.prod(other.shape) == max(other.shape) == count:
+            raise FormatError(
+                f"{array.where} {array.shape} has as many samples as {name} has times: name its "
+                "axes by --input-axes"
+            )
 
 
 def _own_axes(
@@ -275,9 +318,9 @@ def _along(
     only_x = [name for name in sizes if name != "time"] == ["x"]
     taken = {*options.inputs, *options.targets}
     found: dict[str, np.ndarray] = {}
-    for name, array in files[0].arrays.items():
+    for name in files[0].arrays:
         wanted = name == given if given else axis_of(name, only_x) == axis and name not in taken
-        if wanted and (values := _line(files, array, axis, sizes)) is not None:
+        if wanted and (values := _line(files, name, axis, sizes)) is not None:
             found[name] = values
     if given and not found:
         array = files[0].array(given)
@@ -297,18 +340,17 @@ def _along(
 
 
 def _line(
-    files: Sequence[Contents], array: Array, axis: str, sizes: Mapping[str, int]
+    files: Sequence[Contents], name: str, axis: str, sizes: Mapping[str, int]
 ) -> np.ndarray | None:
     """The positions along an axis that an array of all files has; None if its shape does not
     fit."""
     n, space = sizes[axis], [size for name, size in sizes.items() if name != "time"]
     lines = list[np.ndarray]()
     for file in files:
-        if array.name not in file.arrays:
+        array = file.arrays.get(name)
+        if array is None or math.prod(array.shape) not in (n, math.prod(space)):
             return None
-        if math.prod(array.shape) not in (n, math.prod(space)):
-            return None
-        values = file.array(array.name).values().squeeze().astype(float)
+        values = array.values().squeeze().astype(float)
         if values.ndim > 1:
             meshes = [np.moveaxis(values, k, 0) for k in range(values.ndim)]
             fits = [m.reshape(n, -1) for m in meshes if len(m) == n]
@@ -317,7 +359,7 @@ def _line(
             return None
         lines.append(values)
     if any(not np.array_equal(line, lines[0]) for line in lines):
-        raise FormatError(f"{array.where} differs between the files: they cannot be joined")
+        raise FormatError(f"{name} differs between the files: they cannot be joined")
     return lines[0]
 
 
@@ -384,6 +426,87 @@ def _said(places: _Places, options: ImportOptions) -> str:
     return "; ".join(parts)
 
 
+# The listing of a file that has to be described.
+
+_INPUTS = r"a|in|inputs?|x|x_train|f|k|nu|coeff\w*|initial|init\w*|u_?0|ic|perm\w*|source|forcing"
+_TARGETS = r"u|v|w|out|outputs?|y|y_train|sol\w*|final|p|pressure|h|phi|temperature|usol|u_?1"
+
+
+def listing(paths: Sequence[Path | str]) -> list[str]:
+    """The contents of files, line by line, and the command that imports them.
+
+    The lines state the shape, type, axes, units and range of each array. The range of a large array
+    is that of its first entry along the first axis. The last line is the command. Its input, target
+    and grid are guesses from the names and the values, for the user to check.
+
+    Raises:
+        FormatError: If a file cannot be read.
+    """
+    with tempfile.TemporaryDirectory(prefix="pdegen-import-") as name:
+        files, _ = _read([Path(path).absolute() for path in paths], Path(name))
+        file = files[0]
+        arrays = {
+            key: array if array.location else unpacked([array], Path(name))[array]
+            for key, array in file.arrays.items()
+        }
+        lines = [f"{file.path.name} ({file.format}) holds"]
+        lines += [f"  {_line_of(file, array)}" for array in arrays.values()]
+        lines += [f"  {key} {why}" for key, why in file.unreadable.items()]
+        return [*lines, *_suggested(file, arrays, [shlex.quote(str(path)) for path in paths])]
+
+
+def _line_of(file: Contents, array: Array) -> str:
+    first = array.read((slice(0, 1), *[slice(None)] * (len(array.shape) - 1))[: len(array.shape)])
+    small = array.bytes <= SMALL_BYTES
+    values = array.values() if small else first
+    ends = [f"{float(f(values)):.4g}" for f in (np.min, np.max)] if values.size else []
+    units = file.attributes.get(f"{array.name}@units")
+    axes = file.dims.get(array.name)
+    return ", ".join([
+        f"{array.name} {array.shape} {array.dtype}",
+        *([f"axes {' '.join(axes)}"] if axes else []),
+        *([f"{ends[0]} to {ends[1]}{'' if small else ' in its first entry'}"] if ends else []),
+        *([f"in {printable(units)}"] if units else []),
+    ])  # fmt: skip
+
+
+def _suggested(file: Contents, arrays: Mapping[str, Array], words: list[str]) -> list[str]:
+    """The command that imports a file, if some of its arrays may be a dataset."""
+    fields = [a for a in arrays.values() if len(a.shape) > 1 and axis_of(a.name) is None]
+    fields = [a for a in fields if max(a.shape) < math.prod(a.shape)]
+    if not fields:
+        return ["no array has samples and points: nothing can be imported"]
+
+    def named(pattern: str, others: Sequence[Array]) -> Array:
+        found = [a for a in others if re.fullmatch(pattern, a.name.rpartition("/")[2].lower())]
+        return (found or [*others])[0]
+
+    a = named(_INPUTS, [f for f in fields if not re.fullmatch(_TARGETS, f.name.lower())] or fields)
+    rest = [f for f in fields if f is not a and f.shape[0] == a.shape[0]]
+    u = named(_TARGETS, rest) if rest else a
+    samples = a.shape[0]
+    tenth = max(1, samples // 10)
+    splits = {"train": samples - 2 * tenth, "validation": tenth, "test": tenth}
+    options = [f"--input {shlex.quote(a.name)}", f"--target {shlex.quote(u.name)}"]
+    options += [f"--grid {_guessed_grid(file, u)}"]
+    options += [f"--split {name}={size}" for name, size in splits.items()]
+    out = f"--out data/{shlex.quote(file.path.stem)}.zarr"
+    return [
+        "it is no published file that pdegen knows; if the guesses are right, import it by",
+        " ".join(["pdegen import", *words, *options, out]),
+    ]
+
+
+def _guessed_grid(file: Contents, u: Array) -> str:
+    """The grid of the last axis: periodic if the values continue from its end to its beginning."""
+    index = (slice(0, 1), *[slice(None)] * (len(u.shape) - 1))
+    values = u.read(index)[0].astype(float).reshape(-1, u.shape[-1])
+    steps, closing = np.abs(np.diff(values, axis=-1)), np.abs(values[:, 0] - values[:, -1])
+    if closing.mean() <= 2 * steps.mean() and closing.max() > 0:
+        return "periodic"
+    return "nodal"
+
+
 # Part of every fingerprint: raised when a change of this code changes the stored values.
 ALGORITHM_VERSION = 2
 
@@ -407,8 +530,8 @@ def import_files(
     to float32.
 
     Args:
-        files: MATLAB 5 and 7.3, HDF5, .npy, .npz and .pt files, or an exported folder of .npy or
-            Parquet files.
+        files: MATLAB, HDF5, netCDF, .npy, .npz and .pt files, Zarr groups, or an exported folder of
+            .npy or Parquet files.
         url: Path or URL of the store.
         import_options: Description of the arrays in files that are not recognised. For recognised
             files, `grid` and `splits` replace the known ones.
@@ -450,7 +573,7 @@ def import_files(
 
 
 def _read(paths: list[Path], folder: Path) -> tuple[list[Contents], list[ImportedFile]]:
-    if any(path.is_dir() for path in paths):
+    if any(path.is_dir() and not is_zarr(path) for path in paths):
         if len(paths) > 1:
             raise FormatError("a folder cannot be imported with other files")
         contents, files = folder_contents(paths[0], folder)
@@ -487,15 +610,18 @@ def _plan(
         return plan, plan.reading(arrays)
     try:
         return ready(described_plan(contents, import_options))
-    except FormatError as error:
-        raise FormatError(
+    except NotDescribedError as error:
+        raise NotDescribedError(
             f"{error} (its arrays have the names and sizes of {published.title}, but {fault})"
         ) from None
 
 
 def _summary(contents: list[Contents], sources: list[ImportedFile], plan: Plan) -> Json:
     """The attribute `imported`."""
-    taken = {array.name for array in plan.arrays} | {*plan.positions}
+    read = {*plan.arrays}
+    taken = {*plan.positions} | {
+        name for file in contents for name, array in file.arrays.items() if array in read
+    }
     names = {name for file in contents for name in [*file.arrays, *file.unreadable]}
     return {
         "files": [

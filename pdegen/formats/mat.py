@@ -1,4 +1,4 @@
-"""Files of MATLAB 5, read by SciPy. This module runs in the child process of
+"""Files of MATLAB 4 and 5, read by SciPy. This module runs in the child process of
 `pdegen.formats.sandbox`.
 
 SciPy reads a whole variable into memory, and the format limits a variable to 2 GiB. Numbers are
@@ -16,6 +16,8 @@ from pathlib import Path
 
 import numpy as np
 from scipy.io import loadmat, whosmat
+from scipy.io.matlab import MatlabOpaque
+from scipy.sparse import issparse
 
 from pdegen.formats.arrays import (
     KEY,
@@ -49,7 +51,7 @@ def read(request: Request) -> Contents:
     unreadable: dict[str, str] = {}
     with warnings.catch_warnings(action="error"):  # SciPy warns of what it cannot read
         _check_variables(path)
-        variables = whosmat(path, appendmat=False)
+        variables = _variables(path)
         if len(variables) > MOST_ARRAYS or len({name for name, *_ in variables}) < len(variables):
             raise FormatError(f"{path.name}: a name is repeated, or more than {MOST_ARRAYS:,} are")
         for name, shape, kind in variables:
@@ -65,6 +67,10 @@ def read(request: Request) -> Contents:
             loaded = loadmat(path, appendmat=False, variable_names=[*names]) if names else {}
             for name in names:
                 values = loaded[name]
+                if issparse(values):
+                    unreadable[name] = f"is sparse: {REAL}"
+                    del arrays[name]
+                    continue
                 if values.shape != arrays[name].shape or values.dtype.kind not in "biuf":
                     kind = "complex" if values.dtype.kind == "c" else "of another shape"
                     unreadable[name] = f"is {kind}: {REAL}"
@@ -73,14 +79,37 @@ def read(request: Request) -> Contents:
                 location = Location(request.target(), 0, "F", values.dtype)
                 values.T.tofile(location.file)
                 arrays[name] = replace(arrays[name], location=location)
-    return Contents(path, "MATLAB 5", arrays, unreadable, {f"@{KEY}": MARK} if exported else {})
+    return Contents(path, "MATLAB", arrays, unreadable, {f"@{KEY}": MARK} if exported else {})
+
+
+def _variables(path: Path) -> list[tuple[str, tuple[int, ...], str]]:
+    """Name, shape and class of each variable.
+
+    SciPy cannot list a file that contains an object of MATLAB, such as a string. It can read it.
+    """
+    try:
+        return whosmat(path, appendmat=False)
+    except TypeError:
+        loaded = loadmat(path, appendmat=False)
+    classes = {np.dtype(code): name for name, code in _CLASSES.items()}
+    variables = list[tuple[str, tuple[int, ...], str]]()
+    for name, values in loaded.items():
+        if isinstance(values, MatlabOpaque):  # its name is in its first field
+            name, kind = (bytes(values[0][field]).decode() for field in ("s0", "s2"))
+            variables.append((name, values.shape, f"a {kind}"))
+        elif isinstance(values, np.ndarray):
+            variables.append((name, values.shape, classes.get(values.dtype, "another class")))
+    return variables
 
 
 def _check_variables(path: Path) -> None:
     """Raise FormatError if a file is not a sequence of complete variables."""
     size = path.stat().st_size
     with path.open("rb") as file:
-        order = "<" if file.read(_HEADER)[-2:] == b"IM" else ">"
+        mark = file.read(_HEADER)[-2:]
+        if mark not in (b"IM", b"MI"):  # of MATLAB 4, whose variables SciPy checks
+            return
+        order = "<" if mark == b"IM" else ">"
         start = _HEADER
         while start < size:
             file.seek(start)

@@ -8,6 +8,7 @@ import math
 import os
 import shutil
 import stat
+import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -21,7 +22,7 @@ from pdegen.domains import GRIDS, Box, Domain, Grid
 from pdegen.domains import NAMES as SPACE
 from pdegen.files import exchanged, flush_folder, foreign_files
 from pdegen.formats import sandbox
-from pdegen.formats.arrays import BLOCK, Array, Contents, Digest, FormatError
+from pdegen.formats.arrays import BLOCK, SINGLE, Array, Contents, Digest, FormatError
 from pdegen.formats.npy import MAGIC, npy
 from pdegen.store.format import LEADING, Json, Physics, splits_fault
 from pdegen.store.layout import Coordinate, Variable
@@ -85,9 +86,16 @@ class ImportedFile:
 
     @classmethod
     def of(cls, path: Path) -> ImportedFile:
-        """Read a file once and compute its SHA-256. Raises FormatError if it is not a regular file,
-        and OSError if it cannot be read."""
+        """Read a file once and compute its SHA-256; of a folder, that of the names and digests of
+        its files. Raises FormatError if it is not a regular file, and OSError if it cannot be
+        read."""
         status = path.stat()
+        if path.is_dir():
+            files = [cls.of(file) for file in _files_of(path)]
+            names = [f"{file.path.relative_to(path)} {file.sha256}\n" for file in files]
+            digest = hashlib.sha256("".join(names).encode())
+            size, modified = _changes(path)
+            return cls(path, size, digest.hexdigest(), modified)
         if not stat.S_ISREG(status.st_mode):
             raise FormatError(f"{path} is not a file")
         with path.open("rb") as file:
@@ -96,9 +104,19 @@ class ImportedFile:
 
     def check(self) -> None:
         """Raise FormatError if the file has changed since it was read."""
-        status = self.path.stat()
-        if (status.st_size, status.st_mtime_ns) != (self.bytes, self.modified):
+        if _changes(self.path) != (self.bytes, self.modified):
             raise FormatError(f"{self.path.name} changed during the import")
+
+
+def _files_of(path: Path) -> list[Path]:
+    """A file, or all files of a folder."""
+    return sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+
+
+def _changes(path: Path) -> tuple[int, int]:
+    """Size of a file or folder, and the time of its last change."""
+    found = [file.stat() for file in _files_of(path)]
+    return sum(s.st_size for s in found), max((s.st_mtime_ns for s in found), default=0)
 
 
 def open_file(path: Path, folder: Path) -> Contents:
@@ -113,7 +131,7 @@ def open_file(path: Path, folder: Path) -> Contents:
         FormatError: If the format is unknown or the file is damaged.
         OSError: If the file cannot be read.
     """
-    if not path.is_file():
+    if not path.is_file() and not is_zarr(path):
         raise FormatError(f"{path} is not a file" if path.exists() else f"{path}: no such file")
     reader = _reader(path)
     if reader == "parquet":
@@ -121,7 +139,40 @@ def open_file(path: Path, folder: Path) -> Contents:
             f"{path.name} is a Parquet file: give the folder that pdegen has exported, with its "
             "pdegen.json"
         )
-    return npy(path) if reader == "npy" else sandbox.open_file(path, reader, folder).decoded
+    if reader == "npy":
+        return npy(path)
+    return in_groups(sandbox.open_file(path, reader, folder).decoded)
+
+
+def in_groups(contents: Contents) -> Contents:
+    """The contents of a file that has a group for each sample, such as 0000/data and 0001/data.
+
+    Its array is then `data`, and the arrays of the other groups are `further` ones. Contents of
+    other files are returned unchanged.
+    """
+    groups: dict[str, dict[str, Array]] = {}
+    for name, array in contents.arrays.items():
+        group, _, member = name.partition("/")
+        groups.setdefault(group, {})[member] = array
+    members = [
+        {name: (array.shape, array.dtype) for name, array in groups[group].items()}
+        for group in sorted(groups)
+    ]
+    numbered = len(groups) > 1 and all(group.isdecimal() for group in groups)
+    if not numbered or "" in members[0] or any(of != members[0] for of in members):
+        return contents
+    first, *others = [groups[group] for group in sorted(groups, key=lambda name: (int(name), name))]
+    return replace(
+        contents,
+        arrays=first,
+        further={name: tuple(other[name] for other in others) for name in first},
+        attributes={
+            key.partition("/")[2] if key[:1].isdecimal() else key: value
+            for key, value in contents.attributes.items()
+        },
+        dims={name.partition("/")[2]: axes for name, axes in contents.dims.items()},
+        groups=len(groups),
+    )  # fmt: skip
 
 
 def unpacked(arrays: Iterable[Array], folder: Path) -> dict[Array, Array]:
@@ -136,14 +187,23 @@ def unpacked(arrays: Iterable[Array], folder: Path) -> dict[Array, Array]:
     return ready
 
 
+def is_zarr(path: Path) -> bool:
+    """Whether a folder is a Zarr group."""
+    return any((path / name).is_file() for name in ("zarr.json", ".zgroup"))
+
+
 def _reader(path: Path) -> str:
     """Name of the module that reads a file. It is determined by the content of the file."""
+    if path.is_dir():
+        return "xarrays"
     with path.open("rb") as file:
         head = file.read(128)
         if head.startswith(MAGIC):
             return "npy"
         if head.startswith(b"PAR1"):
             return "parquet"
+        if head[:3] == b"CDF" and head[3:4] in (b"\x01", b"\x02", b"\x05"):
+            return "xarrays"
         if head.startswith(b"PK\x03\x04"):
             file.seek(_LOCAL_HEADER)  # name of the first entry
             name = file.read(int.from_bytes(head[26:28], "little"))
@@ -152,7 +212,7 @@ def _reader(path: Path) -> str:
             file.seek(offset)
             if file.read(8) == b"\x89HDF\r\n\x1a\n":
                 return "hdf5"
-    if head[124:128] in (b"\x00\x01IM", b"\x01\x00MI"):
+    if head[124:128] in (b"\x00\x01IM", b"\x01\x00MI") or _is_matlab_4(head):
         return "mat"
     if head[:1] == b"\x80" or head[2:4] == b"\x8a\x0a":
         raise FormatError(
@@ -160,22 +220,40 @@ def _reader(path: Path) -> str:
             "torch.save of PyTorch 1.6 or newer, or arrays with numpy.save"
         )
     raise FormatError(
-        f"{path.name} is of an unknown format: MATLAB 5 and 7.3, HDF5, .npy, .npz and .pt can be "
-        "imported"
+        f"{path.name} is of an unknown format: MATLAB, HDF5, netCDF, Zarr, .npy, .npz and .pt can "
+        "be imported"
     )
 
 
+def _is_matlab_4(head: bytes) -> bool:
+    """Whether a file begins with the header of a matrix of MATLAB 4: its type as the digits M, 0, P
+    and T, of which M is the byte order; its numbers of rows and columns; whether it is complex; and
+    the length of its name."""
+    for order, m in (("<", 0), (">", 1)):
+        if len(head) < 20:
+            break
+        kind, rows, columns, parts, name = struct.unpack_from(f"{order}5i", head)
+        known = kind in {1000 * m + 10 * p + t for p in range(6) for t in range(3)}
+        if known and min(rows, columns) >= 0 and parts in (0, 1) and 1 < name < 128:
+            return True
+    return False
+
+
 def merged(contents: list[Contents]) -> list[Contents]:
-    """Merge the contents of .npy files, each of which stores one array of a dataset. Other contents
-    are returned unchanged. Raises FormatError if two arrays have the same name."""
-    single = [file for file in contents if file.format == "NumPy"]
+    """Merge the contents of .npy files, and of .pt files of one tensor, each of which stores one
+    array of a dataset. Other contents are returned unchanged. Raises FormatError if two arrays have
+    the same name."""
+    single = [file for file in contents if file.format in SINGLE]
     if not single:
         return contents
-    if len(single) < len(contents):
-        raise FormatError(".npy files can be imported only with other .npy files")
+    if len({file.format for file in contents}) > 1:
+        raise FormatError(
+            ".npy files, and .pt files of one tensor, can be imported only with others of their "
+            "kind"
+        )
     arrays = {name: array for file in single for name, array in file.arrays.items()}
     if len(arrays) < len(single):
-        raise FormatError("two .npy files have the same name")
+        raise FormatError("two files of one array have the same name")
     return [replace(single[0], arrays=arrays)]
 
 
@@ -356,8 +434,9 @@ class View:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Number of points along each axis."""
-        sizes = dict(zip(self.axes, self.array.shape, strict=True)) | dict(self.along)
+        """Number of points along each axis. An array without an axis of samples is one sample."""
+        sizes = {"sample": 1, **dict(zip(self.axes, self.array.shape, strict=True))}
+        sizes |= dict(self.along)
         for axis, span in (("time", self.frames), ("channel", self.channels)):
             if span is not None:
                 sizes[axis] = span[1] - span[0]

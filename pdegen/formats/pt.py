@@ -1,5 +1,5 @@
-"""PyTorch's .pt files that contain a dictionary of tensors. This module runs in the child process
-of `pdegen.formats.sandbox`.
+"""PyTorch's .pt files that contain a tensor, or a dictionary, tuple or list of tensors. This module
+runs in the child process of `pdegen.formats.sandbox`.
 
 `torch.load(weights_only=True)` runs no code from the file, and maps the numbers into memory. From
 the addresses, this module determines where the numbers are in the file. The parent process then
@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,14 @@ import numpy as np
 
 from pdegen.formats.arrays import (
     MOST_ARRAYS,
+    PAIR,
+    SINGLE,
     ArchiveEntry,
     Array,
     Contents,
     FormatError,
     Location,
+    check_expansion,
     entries,
     printable,
 )
@@ -47,24 +51,34 @@ def read(request: Request) -> Contents:
         why = _WHY.search(str(error))  # the rest of the message explains how to disable the check
         text = printable(why.group(1)) if why else "its pickle holds more than tensors"
         raise FormatError(f"{path.name} is damaged, or would execute code: {text}") from None
+    kind = "PyTorch"
+    if isinstance(content, _torch.Tensor):
+        kind, content = SINGLE[1], {path.stem: content}
+    elif isinstance(content, (tuple, list)):
+        pair = isinstance(content, tuple) and len(content) == 2
+        kind, content = PAIR if pair else kind, dict(enumerate(content))
     if not isinstance(content, dict) or len(content) > MOST_ARRAYS:
-        raise FormatError(f"{path.name} does not hold a dictionary of tensors")
+        raise FormatError(f"{path.name} does not hold tensors, or a dictionary or tuple of them")
     arrays: dict[str, Array] = {}
     unreadable: dict[str, str] = {}
+    tensors: dict[str, Any] = {}
     for key, value in content.items():
         if key is not None and type(key) not in (str, int, float, bool):
             raise FormatError(
                 f"{path.name}: a key is of type {type(key).__name__}: keys must be texts"
             )
         name = str(key)
-        reason = _unreadable(value, name)
+        reason = _unreadable(value)
         if reason is None:
+            tensors[name] = value
             arrays[name] = _array(path, name, value, archive, order)
         else:
             unreadable[name] = reason
     if len(arrays) + len(unreadable) < len(content):
         raise FormatError(f"{path.name}: a name is repeated")
-    return Contents(path, "PyTorch", arrays, unreadable)
+    for name in request.wanted(arrays.values()):
+        arrays[name] = _unpacked(request, arrays[name], tensors[name])
+    return Contents(path, kind, arrays, unreadable)
 
 
 def _entries(path: Path) -> tuple[list[ArchiveEntry], str]:
@@ -85,7 +99,7 @@ def _entries(path: Path) -> tuple[list[ArchiveEntry], str]:
     return archive, order
 
 
-def _unreadable(value: Any, name: str) -> str | None:
+def _unreadable(value: Any) -> str | None:
     """The reason why a value is not an array of numbers, or None if it is such an array."""
     if not isinstance(value, _torch.Tensor):
         return f"is {type(value).__name__}: tensors can be imported"
@@ -93,27 +107,49 @@ def _unreadable(value: Any, name: str) -> str | None:
     if not dense or value.is_conj() or value.is_neg() or value.is_quantized:
         return f"is {value.layout} on {value.device}, or a view: dense tensors can be imported"
     try:
-        np.dtype(str(value.dtype).removeprefix("torch."))
+        _dtype(value)
     except TypeError:
         return f"is of type {value.dtype}, which NumPy does not have"
     if value.dtype.is_complex:
         return "is complex: arrays of real numbers can be imported"
-    if _layout(value) is None:
-        return (
-            f"of shape {tuple(value.shape)} is a view of other numbers (strides {value.stride()}): "
-            f"save {name}.contiguous()"
-        )
     return None
 
 
+def _dtype(tensor: Any) -> np.dtype:
+    """The type of an array with the numbers of a tensor. That of bfloat16 is float32."""
+    return np.dtype(str(tensor.dtype).removeprefix("torch.").replace("bfloat16", "float32"))
+
+
 def _array(path: Path, name: str, tensor: Any, archive: list[ArchiveEntry], order: str) -> Array:
-    shape, dtype = tuple(tensor.shape), np.dtype(str(tensor.dtype).removeprefix("torch."))
-    need = math.prod(shape) * dtype.itemsize
+    """The array of a tensor, without location if it is a view of other numbers or of bfloat16."""
+    shape, dtype = tuple(tensor.shape), _dtype(tensor)
+    need = math.prod(shape) and _span(tensor)
     start = _offset(tensor.data_ptr()) if need else 0
     if need and not any(entry.start <= start and start + need <= entry.stop for entry in archive):
         raise FormatError(f"{path.name}: {name} claims {need:,} bytes, its entry has fewer")
+    if _layout(tensor) is None or tensor.element_size() != dtype.itemsize:
+        array = Array(path, name, shape, dtype)
+        check_expansion(array, need)
+        return array
     location = Location(path, start, _layout(tensor) or "C", np.dtype(f"{order}{dtype.str[1:]}"))
     return Array(path, name, shape, dtype, location)
+
+
+def _span(tensor: Any) -> int:
+    """Bytes from the first to the last number of a tensor."""
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    return (1 + sum((n - 1) * step for n, step in steps)) * tensor.element_size()
+
+
+def _unpacked(request: Request, array: Array, tensor: Any) -> Array:
+    """Write the numbers of a tensor to a separate file, in C order. PyTorch has already changed
+    them to the byte order of this machine."""
+    target = request.target()
+    with target.open("wb") as out:
+        for row in tensor if tensor.ndim else [tensor]:
+            values = row.float() if tensor.dtype == _torch.bfloat16 else row
+            values.contiguous().numpy().tofile(out)
+    return replace(array, location=Location(target, 0, "C", array.dtype))
 
 
 def _offset(address: int) -> int:

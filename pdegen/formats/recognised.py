@@ -60,19 +60,21 @@ class FileEntry:
     backwards: tuple[str, ...] = ()
     along: tuple[tuple[str, int], ...] = ()
     units: str = "1"
+    beside: tuple[str, ...] = ()  # further arrays, which are further channels
     number: Callable[[np.ndarray], np.ndarray] | None = None
     optional: bool = False
 
-    def view(self, contents: Contents) -> View:
-        """The view of this variable in the contents of a file."""
+    def views(self, contents: Contents) -> list[View]:
+        """The views of this variable in the contents of a file."""
         array, channels, frames = contents.array(self.key), [*self.channels.values()], self.frames
         if frames is not None:
             frames = (frames[0], frames[1] or array.shape[self.axes.index("time")])
-        return View(
+        view = View(
             array, self.axes, frames, self.part,
             (channels[0], channels[-1] + 1) if channels else None, self.backwards, self.along,
-            self.number,
+            self.number, tuple(map(contents.array, self.beside)),
         )  # fmt: skip
+        return [view, *(replace(view, array=part) for part in contents.parts(self.key)[1:])]
 
 
 Facts = Json  # fields of `Published` that depend on the file
@@ -128,6 +130,8 @@ class Published:
                     return None
         if any(sizes[axis] != n for axis, n in self.sizes.items()):
             return None
+        if any(name not in contents.arrays for entry in entries for name in entry.beside):
+            return None
         facts = self.facts(contents, sizes)
         return None if facts is None else replace(self, entries=tuple(entries), **facts)
 
@@ -159,7 +163,11 @@ def plan(
     fields = tuple(
         FieldPlan(
             entry.name,
-            tuple(d.entries[i].view(file) for d, file in zip(datasets, files, strict=True)),
+            tuple(
+                view
+                for d, file in zip(datasets, files, strict=True)
+                for view in d.entries[i].views(file)
+            ),
             _attributes(entry, first),
             "float64" if entry.number else "",
         )
@@ -186,12 +194,15 @@ def plan(
         domain=domain,
         physics=first.physics,
         warning=first.warning,
-        recognised_by=", ".join(
-            filter(None, [f"arrays {', '.join(dict.fromkeys(e.key for e in first.entries))}",
-                          first.evidence])
-        ),
+        recognised_by=_words_of(first),
         contradiction=first.contradiction,
     )  # fmt: skip
+
+
+def _words_of(dataset: Published) -> str:
+    """What a dataset was recognised by."""
+    keys = dict.fromkeys(key for entry in dataset.entries for key in (entry.key, *entry.beside))
+    return ", ".join(filter(None, [f"arrays {', '.join(keys)}", dataset.evidence]))
 
 
 def _attributes(entry: FileEntry, dataset: Published) -> Json:
@@ -206,6 +217,7 @@ def _attributes(entry: FileEntry, dataset: Published) -> Json:
         "role": role,
         "units": entry.units,
         **({"channels": [*entry.channels]} if entry.channels else {}),
+        **({"channels": [entry.key, *entry.beside]} if entry.beside else {}),
         **({"coordinates": " ".join(coordinates)} if coordinates else {}),
         **(dataset.parameters if role in ("input", "target") else {}),
     }
@@ -750,6 +762,98 @@ _PDEBENCH = (
     ),
 )
 
+# PDEBench, one array for each variable of compressible flow
+
+
+def _of_flow(contents: Contents, sizes: Mapping[str, int]) -> Facts | None:
+    axes = [axis for axis in SPACE if axis in sizes]
+    lines = {axis: contents.arrays.get(f"{axis}-coordinate") for axis in (*axes, "t")}
+    if any(line is None for line in lines.values()) or sizes["time"] < 2:
+        return None
+    points = {axis: contents.array(f"{axis}-coordinate").values() for axis in axes}
+    times, count = contents.array("t-coordinate").values(), sizes["time"]
+    sound = all(x.shape == (sizes[axis],) for axis, x in points.items())
+    if not sound or times.shape not in ((count,), (count + 1,)):
+        return None
+    names = {"mach": "M", "eta": "Eta", "zeta": "Zeta"}
+    numbers = {key: _named(contents, rf"_{word}([0-9.]+(?:e-?[0-9]+)?)")
+               for key, word in names.items()}  # fmt: skip
+    outflow = _named(contents, r"(Shock|trans)") is not None
+    return {
+        "title": f"PDEBench, the file {contents.path.name}",
+        "points": points,
+        "times": times[1:count],
+        "parameters": {key: float(number.rstrip(".")) for key, number in numbers.items() if number},
+        "grid": "cell" if outflow else "periodic",
+    }
+
+
+_PDEBENCH_FLOW = tuple(
+    Published(
+        name=f"pdebench-{len(axes)}d-cfd",
+        title="",
+        equation="compressible Navier-Stokes: density, velocity and pressure of an ideal gas with "
+        "the shear viscosity eta and the bulk viscosity zeta",
+        grid="periodic",
+        source="Takamoto et al., NeurIPS 2022: the first tenth is the test, the rest training",
+        entries=tuple(
+            FileEntry(name, "density", ("sample", "time", *axes), meaning, frames,
+                      beside=(*(f"V{axis}" for axis in axes), "pressure"))
+            for name, meaning, frames in (
+                ("a", "state at the first time", (0, 1)), ("u", "state at later times", (1, None))
+            )
+        ),
+        splits=_first_tenth,
+        facts=_of_flow,
+    )
+    for axes in ("x", "xy", "xyz")
+)  # fmt: skip
+
+# PDEBench, a group for each sample
+
+_GROUPED = {  # equation by part of the file's name
+    "diff-react": "u_t = Laplace u / 1000 + u - u^3 - 0.005 - v, v_t = Laplace v / 200 + u - v, "
+    "no flow through the sides of (-1,1)^2",
+    "diff-sorp": "u_t = D/R(u) u_xx, diffusion with sorption on (0,1)",
+    "rdb": "shallow water after the break of a radial dam on (-2.5,2.5)^2",
+}
+
+
+def _grouped(contents: Contents, sizes: Mapping[str, int]) -> Facts | None:
+    axes = [axis for axis in SPACE if axis in sizes]
+    lines = {axis: contents.arrays.get(f"grid/{axis}") for axis in (*axes, "t")}
+    lengths = {"t": sizes["time"], **sizes}
+    if not contents.groups or sizes["time"] < 2:
+        return None
+    if any(line is None or line.shape != (lengths[axis],) for axis, line in lines.items()):
+        return None
+    word = next((word for word in _GROUPED if word in contents.path.name), "")
+    return {
+        "title": f"PDEBench, the file {contents.path.name}",
+        "equation": _GROUPED.get(word, "not known from the file's name"),
+        "points": {axis: contents.array(f"grid/{axis}").values() for axis in axes},
+        "times": contents.array("grid/t").values()[1:],
+        "evidence": "a group for each sample",
+    }
+
+
+_PDEBENCH_GROUPS = tuple(
+    Published(
+        name=f"pdebench-{len(axes)}d-groups",
+        title="",
+        equation="",
+        source="Takamoto et al., NeurIPS 2022: the first tenth is the test, the rest training",
+        grid="cell",
+        entries=(
+            FileEntry("a", "data", ("time", *axes, "channel"), "state at the first time", (0, 1)),
+            FileEntry("u", "data", ("time", *axes, "channel"), "state at later times", (1, None)),
+        ),
+        splits=_first_tenth,
+        facts=_grouped,
+    )
+    for axes in ("x", "xy")
+)
+
 # the small .pt files that the package neuraloperator ships
 
 
@@ -864,7 +968,15 @@ _COST_ACCURACY = tuple(
     )
 )  # fmt: skip
 
-_DATASETS = (*_FNO, *_PDEBENCH, *_NEURALOP, *_COST_ACCURACY, *MESHES)
+_DATASETS = (
+    *_FNO,
+    *_PDEBENCH,
+    *_PDEBENCH_FLOW,
+    *_PDEBENCH_GROUPS,
+    *_NEURALOP,
+    *_COST_ACCURACY,
+    *MESHES,
+)
 
 
 def recognised_plan(files: Sequence[Contents], import_options: ImportOptions) -> Plan | None:

@@ -47,7 +47,7 @@ class Request:
 
     path: str  # path of the file
     folder: str  # folder to which arrays are unpacked
-    # "hdf5", "mat", "npz", "parquet" or "pt": the module whose `read` is called
+    # "hdf5", "mat", "npz", "parquet", "pt" or "xarrays": the module whose `read` is called
     reader: str
     names: Collection[str] = ()  # arrays to unpack; empty: list all, unpack the small ones
     small: int = 0  # largest size of a small array in bytes
@@ -109,7 +109,9 @@ def unpacked(arrays: Collection[Array], reader: str, folder: Path) -> dict[Array
 
 def _read(request: Request, need: int) -> Contents:
     """Run a child process and return the contents that it has read."""
-    path, size = request.file, request.file.stat().st_size
+    path = request.file
+    files = path.rglob("*") if path.is_dir() else [path]
+    size = sum(file.stat().st_size for file in files)
     seconds = SECONDS + (need + size) // BYTES_IN_A_SECOND
     memory, written = MEMORY + 3 * need + size, max(need, _ANSWER_BYTES)
     answer = _answer(replace(request, seconds=seconds, memory=memory, written=written))

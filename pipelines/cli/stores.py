@@ -403,7 +403,9 @@ def check_verified(result: "Verification") -> None:
     "pdegen import pairs.h5 --input a --target u --grid cell --split train=1000 --split test=100",
 )
 def import_command(
-    files: Annotated[list[Path], typer.Argument(help=".mat, .h5, .npy, .npz, .pt; or a folder.")],
+    files: Annotated[
+        list[Path], typer.Argument(help=".mat, .h5, .nc, .npy, .npz, .pt; or a folder.")
+    ],
     out: Annotated[
         str | None, typer.Option(help="Path or URL of the store; default: data/FILE.zarr.")
     ] = None,
@@ -455,9 +457,13 @@ def import_command(
     take_over: TakeOver = False,
     skip_failed: SkipFailed = False,
 ) -> None:
-    """Convert files of other formats to a store. Published datasets are recognised."""
+    """Convert files of other formats to a store. Published datasets are recognised.
+
+    Without options, a file that is not recognised is listed: its arrays, and a command that imports
+    it.
+    """
     from pdegen.domains import GRIDS
-    from pdegen.formats.importing import import_files
+    from pdegen.formats.importing import NotDescribedError, import_files, listing
     from pdegen.formats.plan import ImportOptions
     from pdegen.generation.generate import Options
 
@@ -484,9 +490,15 @@ def import_command(
     url = f"data/{files[0].stem}.zarr" if out is None else out
 
     with keep_shards(url, f"{SKIP}, or correct the file"):
-        store = import_files(
-            files, url, declaration, lambda line: note(f"pdegen: {line}"), **vars(options)
-        )
+        try:
+            store = import_files(
+                files, url, declaration, lambda line: note(f"pdegen: {line}"), **vars(options)
+            )
+        except NotDescribedError:
+            if declaration == ImportOptions():
+                for line in listing(files):
+                    say(line)
+            raise
     if warning := store.raw_attributes["imported"].get("warning"):
         note(f"pdegen: warning: {warning}")
     say(store.url)

@@ -16,7 +16,7 @@ from tests.pdegen.formats.files import random
 
 SMALL = ImportOptions(splits={"train": 1})
 # lengths that descriptions do not state; those of Darcy's .pt files and of the square are alike
-SIZES = {"sample": 3, "time": 5, "x": 16, "y": 16, "i": 8, "j": 7, "point": 4, "mode": 10,
+SIZES = {"sample": 3, "time": 5, "x": 16, "y": 16, "z": 16, "i": 8, "j": 7, "point": 4, "mode": 10,
          "angle": 6, "channel": 5}  # fmt: skip
 # arrays that are no variables: their axes and values
 BESIDE = {
@@ -27,6 +27,17 @@ BESIDE = {
     },
     "pdebench-darcy": {f"{axis}-coordinate": ((axis,), CellGrid(16).x) for axis in "xy"},
     "neuralop-burgers": {"visc": (("",), np.array([0.01]))},
+    **{
+        f"pdebench-{len(axes)}d-{kind}": {
+            **{name.format(axis): ((axis,), CellGrid(16).x) for axis in axes},
+            name.format("t"): (("time",), np.arange(5.0)),
+        }
+        for kind, name, sets in (
+            ("cfd", "{}-coordinate", ("x", "xy", "xyz")),
+            ("groups", "grid/{}", ("x", "xy")),
+        )
+        for axes in sets
+    },
 }
 # names by which files with common names of arrays are recognised
 FILES = {
@@ -61,7 +72,8 @@ def example(dataset: Published | None) -> dict[str, tuple[tuple[str, ...], np.nd
     for entry in dataset.entries:
         dtype = bool if dataset.name == "neuralop-darcy" and entry.key == "x" else "u1"
         shape = [sizes[axis] for axis in entry.axes]
-        arrays.setdefault(entry.key, (entry.axes, np.zeros(shape, dtype)))
+        for key in (entry.key, *entry.beside):
+            arrays.setdefault(key, (entry.axes, np.zeros(shape, dtype)))
     return arrays | BESIDE.get(dataset.name, {})
 
 
@@ -74,6 +86,9 @@ def a_file(folder: Path, dataset: Published | None, arrays: dict[str, np.ndarray
     """Contents of a file of a description, or of The Well, with the name that it needs."""
     attributes = {} if dataset else {"boundary_conditions/x@bc_type": "PERIODIC"}
     file = contents(folder, arrays, **attributes)
+    if dataset is not None and dataset.name.endswith("groups"):
+        others = {name: (array, array) for name, array in file.arrays.items()}
+        file = replace(file, groups=3, further=others)
     name = FILES.get(dataset.name if dataset else "")
     return file if name is None else replace(file, path=Path(shutil.copy(file.path, folder / name)))
 

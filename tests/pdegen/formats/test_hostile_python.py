@@ -179,11 +179,15 @@ def test_a_tensor_that_claims_more_than_its_bytes_is_refused(tmp_path):
 
 
 @pytest.mark.usefixtures("forked")
-def test_views_are_refused_unless_all_their_numbers_are_there(tmp_path):
+def test_views_are_read_unless_they_repeat_a_number_too_often(tmp_path):
     expanded = torch.zeros(1).expand(2**20, 2**20)
-    refused(tensors(tmp_path / "p.pt", {"p": expanded, "q": expanded}), match="is a view of")
-    every_other = torch.zeros(12, 8)[::2]
-    refused(tensors(tmp_path / "q.pt", {"p": every_other, "q": every_other}), match="contiguous")
+    refused(
+        tensors(tmp_path / "p.pt", {"p": expanded, "q": expanded}),
+        match="claims 4,398,046,511,104 bytes from 4 in the file",
+    )
+    every_other = torch.from_numpy(random(12, 8))[::2]
+    file = tensors(tmp_path / "q.pt", {"p": every_other, "q": every_other})
+    np.testing.assert_array_equal(open_file(file, tmp_path).array("q").values(), every_other)
 
 
 @pytest.mark.usefixtures("forked")
@@ -203,19 +207,16 @@ def test_views_that_are_whole_are_read(tmp_path, dtype):
 
 @pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0), (2, 0, 1), (0, 2, 1)])
-def test_tensors_of_three_axes_are_read_in_c_and_fortran_order_alone(tmp_path, order):
+def test_tensors_of_three_axes_are_read_in_any_order(tmp_path, order):
     a = random(3, 4, 5)
     file = tensors(tmp_path / "p.pt", {"p": torch.from_numpy(a).permute(order)})
-    if order in ((0, 1, 2), (2, 1, 0)):
-        read = open_file(file, tmp_path).array("p").values()
-        np.testing.assert_array_equal(read, a.transpose(order))
-    else:
-        refused(file, match="p of shape .* is a view of other numbers")
+    read = open_file(file, tmp_path).array("p").values()
+    np.testing.assert_array_equal(read, a.transpose(order))
 
 
 @pytest.mark.usefixtures("forked")
-@pytest.mark.parametrize("content", [[torch.zeros(3)], {"p": 3, "q": "text"}, {"p": {}}, {}])
-def test_what_is_no_dictionary_of_tensors_is_refused(tmp_path, content):
+@pytest.mark.parametrize("content", [[{"p": 3}], {"p": 3, "q": "text"}, {"p": {}}, {}])
+def test_what_holds_no_tensors_is_refused(tmp_path, content):
     refused(tensors(tmp_path / "p.pt", content), match="p.pt")
 
 

@@ -32,6 +32,7 @@ BY_HAND = ImportOptions("a", "u", "periodic", {"train": 4})
 OPTIONS = {
     "input": "a", "target": "u", "grid": "cell", "splits": {"train": 2}, "samples": "last",
     "times": "last", "input_axes": ("sample", "x"), "target_axes": ("sample", "x"), "boundary": 0.0,
+    "coordinates": {"x": "x"}, "lengths": {"x": 2.0}, "moments": (0.0, 1.0),
 }  # fmt: skip
 FILES = [*FORMATS, "mat73"]
 EVERY = pytest.mark.parametrize("format", FILES)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pdegen.domains import CellGrid
-from pdegen.formats.plan import ImportOptions, Plan
+from pdegen.formats.plan import ImportOptions, Plan, in_groups
 from pdegen.formats.recognised import _DATASETS, recognised_plan
 from tests.pdegen.formats.test_descriptions import contents
 
@@ -32,6 +32,24 @@ def line(more: int) -> dict[str, np.ndarray]:
 def square() -> dict[str, np.ndarray]:
     arrays = {"nu": np.zeros((3, 5, 7), "f4"), "tensor": np.zeros((3, 1, 5, 7), "f4")}
     return arrays | {"x-coordinate": CellGrid(5).x, "y-coordinate": 3 * CellGrid(7).x}
+
+
+def gas(axes: str) -> dict[str, np.ndarray]:
+    """One array for each variable, with one time more than there are frames."""
+    shape = {"x": 4, "y": 5, "z": 6}
+    names = (*(f"V{axis}" for axis in axes), "density", "pressure")
+    values = np.zeros((3, 3, *(shape[axis] for axis in axes)), "f4")
+    lines = {f"{axis}-coordinate": 2 * CellGrid(shape[axis]).x for axis in axes}
+    return dict.fromkeys(names, values) | lines | {"t-coordinate": np.array([0.0, 0.5, 2, 3])}
+
+
+def samples(axes: str, channels: int) -> dict[str, np.ndarray]:
+    """A group for each of three samples."""
+    shape = {"x": 4, "y": 5}
+    values = np.zeros((3, *(shape[axis] for axis in axes), channels), "f4")
+    one = {"data": values, "grid/t": np.array([0.0, 0.5, 2])}
+    one |= {f"grid/{axis}": 2 * CellGrid(shape[axis]).x - 1 for axis in axes}
+    return {f"{k:04d}/{name}": array for k in range(3) for name, array in one.items()}
 
 
 def nodes(n: int) -> dict[str, np.ndarray]:
@@ -63,6 +81,13 @@ FILES = {
     "1D_Sorption.hdf5": line(0),
     "2D_DarcyFlow_beta10.0_Train.hdf5": square(),
     "2D_DarcyFlow.hdf5": square(),
+    "1D_CFD_Rand_Eta0.1_Zeta1.e-8_periodic_Train.hdf5": gas("x"),
+    "1D_CFD_Shock_Eta0.01_Zeta0.01_trans_Train.hdf5": gas("x"),
+    "2D_CFD_Rand_M0.1_Eta0.01_Zeta0.01_periodic_128_Train.hdf5": gas("xy"),
+    "3D_CFD_Turb_M1.0_Eta1e-08_Zeta1e-08_periodic_Train.hdf5": gas("xyz"),
+    "2D_diff-react_NA_NA.h5": samples("xy", 2),
+    "2D_rdb_NA_NA.h5": samples("xy", 1),
+    "1D_diff-sorp_NA_NA.h5": samples("x", 1),
     "burgers_lowres.pt": {
         "input": np.zeros((3, 5)), "output": np.zeros((3, 17, 5)), "visc": np.array([0.25, 0.5]),
     },
@@ -122,7 +147,7 @@ def described(plan: Plan) -> dict[str, object]:
 def described_file(folder: Path, name: str) -> dict[str, object]:
     attributes = OF_THE_WELL if "dimensions/time" in FILES[name] else {}
     file = replace(contents(folder, FILES[name], **attributes), path=folder / name)
-    plan = recognised_plan([file], TINY)
+    plan = recognised_plan([in_groups(file)], TINY)
     assert plan is not None
     return json.loads(json.dumps(described(plan)))
 
@@ -156,6 +181,10 @@ PUBLISHED_SPLITS = [
     ("pdebench-1d", [25, 14], {"test": (0, 3), "train": (3, 39)}),
     ("pdebench-1d", [9], {"train": (0, 9)}),
     ("pdebench-darcy", [10, 1], {"test": (0, 1), "train": (1, 11)}),
+    *((name, [12, 8], {"test": (0, 2), "train": (2, 20)}) for name in (
+        "pdebench-1d-cfd", "pdebench-2d-cfd", "pdebench-3d-cfd", "pdebench-1d-groups",
+        "pdebench-2d-groups",
+    )),
     ("neuralop-burgers", [1200], {"train": 800, "test": 400}),
     ("neuralop-darcy", [7], {"train": 7}),
     ("neuralop-darcy", [7, 4, 3], {"train": 11, "test": 3}),
