@@ -12,7 +12,7 @@ from pdegen.checks.gaussian import GaussianCheck, periodic_modes, square_modes
 from pdegen.checks.two_phase import TwoPhaseCheck
 from pdegen.domains import CellGrid, PeriodicGrid
 from pdegen.equations.burgers.problem import _Physics
-from pdegen.equations.darcy.checks import DarcyClaims, ScaleCheck, darcy_checks
+from pdegen.equations.darcy.checks import DarcyClaims, ScaleCheck, darcy_checks, dissipation
 from pdegen.recipe import load_recipe
 from pdegen.sampling.coefficients import LogNormal, TwoPhase
 from pdegen.sampling.gaussian import PeriodicGaussianField, SquareGaussianField
@@ -395,3 +395,15 @@ def test_chance_is_corrected_for_the_number_of_statistics(others, found):
         faults = StoreChecks(checks).check([])
         assert len(faults) == found
         assert all("number 0 is 1" in fault.message for fault in faults)
+
+
+@pytest.mark.parametrize("wall", [0.0, 1000.0])
+def test_the_balance_of_energy_allows_for_the_rounding_of_all_values(wall):
+    """Also where a large value on the boundary has rounded most of the differences away."""
+    a = on_square(SQUARE, 9, 4, LogNormal())
+    v = np.random.default_rng(0).uniform(0, 0.05, a.shape)
+    stored = (v + wall).astype(np.float32).astype(float) - wall
+    flow, rounding = dissipation(a, v, True, wall)
+    energy, _ = dissipation(a, stored, True, wall)
+    assert (dissipation(a, stored - v, True)[0] <= rounding).all()
+    assert (abs(energy - flow) <= 2 * np.sqrt(flow * rounding) + rounding).all()

@@ -19,6 +19,16 @@ from pdegen.store.writing import lay_out, seal
 from tests.stores import write_shard
 
 
+def test_adjacent_chunks_are_read_together_up_to_a_number_of_bytes():
+    spans = [(0, 8), (8, 16), (16, 24), (24, 32), (40, 48)]
+    for at_most, expected in (
+        (16, [[0, 1], [2, 3], [4]]), (17, [[0, 1], [2, 3], [4]]), (24, [[0, 1, 2], [3], [4]]),
+        (100, [[0, 1, 2, 3], [4]]), (1, [[0], [1], [2], [3], [4]]),
+    ):  # fmt: skip
+        assert list(reading.adjacent(spans, range(5), at_most)) == expected
+    assert list(reading.adjacent(spans, [1, 3, 2], 100)) == [[1], [3], [2]]
+
+
 @pytest.fixture(params=["lz4", "none"])
 def numbered(request, small, tmp_path):
     """A store whose chunks have two of the six samples of a shard, and its values."""

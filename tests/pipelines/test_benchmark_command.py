@@ -1,13 +1,15 @@
 """What is asked of operators and cannot be: one line, status 2, and nothing is written."""
 
+import os
 import shutil
 import sys
+from pathlib import Path
 
 import pytest
 
 from pdegen.schema import SchemaError
-from pipelines.cli.studies import chosen
-from pipelines.config.benchmark import load_benchmark
+from pipelines.cli.studies import Launch, chosen
+from pipelines.config.benchmark import Benchmark, load_benchmark
 from tests.pipelines.command import quietly
 
 TOY = """
@@ -201,3 +203,19 @@ def test_operators_of_packages_that_are_absent_are_left_out_with_a_line(monkeypa
     )
     with pytest.raises(SchemaError, match=r"pip install 'pdegen-operators\[neuraloperator\]'"):
         chosen(quick, False, [row], None, [])
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "same"),
+    [("processes", True), ("tcp://127.0.0.1:8786", False), ("slurm", False)],
+)
+def test_workers_of_a_scheduler_get_absolute_paths(stores, tmp_path, monkeypatch, scheduler, same):
+    """Their current folder may be another one."""
+    monkeypatch.chdir(tmp_path)
+    relative = os.path.relpath(f"{stores}/burgers.zarr")
+    launch = Launch(1, "cpu", False, False, scheduler)
+    benchmark = load_benchmark(str(write_toy(tmp_path)))
+    assert isinstance(benchmark, Benchmark)
+    run = launch.prepared(benchmark, Path("run"), {"burgers": relative})
+    expected = (Path("run"), relative) if same else (tmp_path / "run", f"{stores}/burgers.zarr")
+    assert (run.folder, run.stores["burgers"]) == expected

@@ -6,8 +6,9 @@ import pytest
 
 from operators.training.checkpoint import check_checkpoint
 from pdegen.recipe import load_recipe
+from pipelines.config.experiment import load_experiment
 from pipelines.runs import differences as compared
-from pipelines.runs.differences import differences
+from pipelines.runs.differences import differences, training_problem
 from pipelines.runs.evaluation import parse_recorded
 from tests.pipelines.command import SMALL, quietly
 
@@ -75,6 +76,15 @@ def test_checkpoints_of_earlier_versions_are_compared_by_their_recipe(made):
         update={"data": experiment.data.model_copy(update={"recipe": "gone"})}
     )
     assert differences(description, unknown, str(made / "high.zarr")) == ""
+
+
+def test_the_problem_of_a_stream_is_that_of_the_stream(made):
+    experiment = load_experiment("burgers-quick").with_overrides(
+        {"data.stream.recipe": "burgers-quick", "data.stream.overrides.viscosity": 0.3}
+    )
+    low = str(made / "low.zarr")
+    assert training_problem(experiment, low)["viscosity"] == 0.3
+    assert training_problem(load_experiment("burgers-quick"), low)["viscosity"] == 0.02
 
 
 def compare(monkeypatch, stored, trained):

@@ -350,3 +350,10 @@ def test_an_option_of_one_value_is_not_given_twice(refused):
         ["predict", "run", "--data", "a.zarr", "--data", "a.zarr", "--out", "p.zarr"],
     ):
         assert refused(*words).endswith("is given twice: it takes one value")
+
+
+@pytest.mark.parametrize("word", ["--workers=", "--workers=x"])
+def test_an_option_is_refused_with_its_own_value_alone(refused, word):
+    line = refused("generate", "burgers-quick", word, "--overwrite")
+    assert "--overwrite" not in line
+    assert "'--workers'" in line

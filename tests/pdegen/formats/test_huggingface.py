@@ -7,6 +7,7 @@ import random
 import re
 import shutil
 import sys
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -101,6 +102,19 @@ def test_many_files_hold_bounded_parts_of_the_store(store, tmp_path, monkeypatch
     groups = pyarrow.parquet.ParquetFile(parts[0]).metadata
     assert [groups.row_group(k).num_rows for k in range(groups.num_row_groups)] == [3, 1]
     check_same(folder, store, tmp_path)
+
+
+def test_the_progress_of_an_export_counts_samples(store, tmp_path, monkeypatch):
+    monkeypatch.setattr(huggingface, "_GROUP_BYTES", 3 * (row_bytes(store) + 8))
+    told = []
+    export(store.url, "huggingface", tmp_path / "hub", progress=told.append)
+    done = [one.done for one in told]
+    assert (
+        done[-1]
+        == told[-1].total
+        == sum(stop - start for start, stop in store.raw_attributes["splits"].values())
+    )
+    assert all(0 < later - earlier <= 3 for earlier, later in pairwise([0, *done]))
 
 
 def test_samples_that_could_not_be_computed_are_no_rows_and_no_split(small, tmp_path, monkeypatch):

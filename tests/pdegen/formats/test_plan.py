@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from pdegen.domains import Box, CellGrid, NodalGrid, PeriodicGrid
+from pdegen.formats import arrays
 from pdegen.formats.arrays import Array, Digest, FormatError
 from pdegen.formats.importing import ImportJob, _summary, described_plan
 from pdegen.formats.plan import (
@@ -383,3 +384,13 @@ def test_another_import_is_told_by_its_files(array, tmp_path, finished, imported
     assert same.difference(imported) == (
         f"{imported.url} was imported from one.npz with other options"
     )
+
+
+def test_a_coordinate_is_small_and_unpacked(array, monkeypatch):
+    x = array(random(8))
+    np.testing.assert_array_equal(x.values(), random(8))
+    with pytest.raises(FormatError, match="a coordinate has at most"):
+        replace(x, location=None).values()
+    monkeypatch.setattr(arrays, "SMALL_BYTES", 63)
+    with pytest.raises(FormatError, match="p has 64 bytes: a coordinate has at most 63"):
+        x.values()
