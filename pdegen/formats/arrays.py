@@ -7,11 +7,13 @@ import hashlib
 import math
 import re
 import struct
+import uuid
 import warnings
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal
 
@@ -92,11 +94,11 @@ class Packing:
     NetCDF user guide define them: stored * scale_factor + add_offset, NaN for _FillValue,
     missing_value and what is not in the valid range."""
 
-    attributes: tuple[tuple[str, Any], ...]
+    attributes: tuple[tuple[str, object], ...]
     stored: np.dtype  # type in the file
 
     @classmethod
-    def of(cls, attributes: Mapping[str, Any], stored: np.dtype) -> Packing | None:
+    def of(cls, attributes: Mapping[str, object], stored: np.dtype) -> Packing | None:
         """The packing that the attributes of an array describe, if any."""
         found = {
             key: tuple(value) if isinstance(value, list) else value
@@ -115,7 +117,7 @@ class Packing:
         from xarray import Variable, conventions
 
         attributes = {key: value for key, value in self.attributes if key in _CF}
-        ends = {key: np.atleast_1d(value) for key, value in self.attributes if key in _VALID}
+        ends = {key: np.array([value]).ravel() for key, value in self.attributes if key in _VALID}
         low, high = ends.get("valid_range", (None, None))
         low, high = ends.get("valid_min", [low])[0], ends.get("valid_max", [high])[0]
         names = [f"d{k}" for k in range(values.ndim)]
@@ -187,7 +189,7 @@ class Array:
             return values.astype(self.dtype)
         return values[index].astype(self.dtype)
 
-    def decoded(self, attributes: Mapping[str, Any]) -> Array:
+    def decoded(self, attributes: Mapping[str, object]) -> Array:
         """This array with the packing that its attributes describe."""
         packing = Packing.of(attributes, self.dtype)
         if packing is None or self.dtype.kind == "b":
@@ -240,7 +242,7 @@ class Contents:
     @property
     def decoded(self) -> Contents:
         """These contents with the packing of each array."""
-        attributes: dict[str, dict[str, Any]] = {}
+        attributes: dict[str, dict[str, object]] = {}
         for key, value in self.attributes.items():
             name, _, attribute = key.rpartition("@")
             attributes.setdefault(name, {})[attribute] = value
@@ -281,7 +283,7 @@ def check_expansion(array: Array, stored: int) -> None:
         )
 
 
-def plain_attribute(value: Any) -> str | float | list[float] | None:
+def plain_attribute(value: object) -> str | float | list[float] | None:
     """An attribute of a file as text, a number, or two numbers; None for others."""
     if isinstance(value, bytes):
         value = value.decode("utf-8", "replace")
@@ -312,6 +314,44 @@ def printable(text: object) -> str:
     """
     line = " ".join(str(text).split())[:200]
     return line if line.isprintable() else ascii(line)
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request to the child process, with its limits."""
+
+    path: str  # path of the file
+    folder: str  # folder to which arrays are unpacked
+    # "hdf5", "mat", "npz", "parquet", "pt" or "xarrays": the module whose `read` is called
+    reader: str
+    names: Collection[str] = ()  # arrays to unpack; empty: list all, unpack the small ones
+    small: int = 0  # largest size of a small array in bytes
+    # limits of processor time in seconds, and of memory and written files in bytes
+    seconds: int = 0
+    memory: int = 0
+    written: int = 0
+
+    @property
+    def file(self) -> Path:
+        """The path of the file to read."""
+        return Path(self.path)
+
+    def target(self) -> Path:
+        """A new path, at which an array can be written."""
+        return Path(self.folder, uuid.uuid4().hex)
+
+    def wanted(self, arrays: Iterable[Array]) -> list[str]:
+        """Names of the arrays that this request has to unpack, in order of increasing size."""
+        packed = [array for array in arrays if array.location is None]
+        packed.sort(key=lambda array: array.bytes)
+        if self.names:
+            return [array.name for array in packed if array.name in self.names]
+        totals = accumulate(array.bytes for array in packed)
+        return [
+            array.name
+            for array, total in zip(packed, totals, strict=True)
+            if array.bytes <= self.small and total <= 4 * self.small
+        ]
 
 
 # The entries of ZIP archives. Files of the formats .pt and .npz are such archives. This module

@@ -201,7 +201,7 @@ def _tables(
     """The arrays of the Parquet files in a folder: the first part of each, and the others."""
     parts: dict[str, list[Array]] = {}
     for name in metadata.tables:
-        for array in sandbox.open_file(folder / name, "parquet", scratch).arrays.values():
+        for array in sandbox.read_file(folder / name, "parquet", scratch).arrays.values():
             parts.setdefault(array.name, []).append(array)
     _check_names(folder.name, {*parts}, metadata.arrays)
     numbers = scratch / "sample.npy"  # the samples are numbered anew

@@ -34,7 +34,8 @@ from pdegen.formats.export_metadata import (
     is_export,
 )
 from pdegen.formats.huggingface import CARD, RecipeText, check_huggingface, huggingface_folder
-from pdegen.formats.plan import check_replaceable, open_file, replacing, unpacked
+from pdegen.formats.plan import check_replaceable, replacing
+from pdegen.formats.sandbox import open_file, unpacked
 from pdegen.generation.generate import Progress
 from pdegen.schema import near
 from pdegen.store.reading import Store, open_sealed

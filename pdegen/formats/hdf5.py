@@ -32,10 +32,10 @@ from pdegen.formats.arrays import (
     FormatError,
     Index,
     Location,
+    Request,
     check_expansion,
     plain_attribute,
 )
-from pdegen.formats.sandbox import Request
 
 _LARGEST_CHUNK = 2**28
 _BLOCK = 2**26  # bytes to read at a time, unless a chunk is larger

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from pdegen.checks.declared import contradictions
+from pdegen.checks.check import contradictions
 from pdegen.equations.base import SampleError
 from pdegen.formats.arrays import (
     PAIR,
@@ -31,19 +31,15 @@ from pdegen.formats.plan import (
     AXES,
     SPACE,
     FieldPlan,
-    ImportedFile,
     ImportOptions,
     Plan,
     View,
     box,
-    is_zarr,
-    merged,
     numbers,
-    open_file,
     split_sizes,
-    unpacked,
 )
 from pdegen.formats.recognised import recognised_plan
+from pdegen.formats.sandbox import ImportedFile, is_zarr, merged, open_file, unpacked
 from pdegen.generation.generate import Job, Options, provenance, write
 from pdegen.store.format import Json, Physics
 from pdegen.store.layout import Coordinate, Layout, positions, times
@@ -74,17 +70,7 @@ def described_plan(files: Sequence[Contents], options: ImportOptions) -> Plan:
     """
     if files[0].format == PAIR and options.input is None and options.target is None:
         options = replace(options, input="0", target="1")
-    required = {
-        "--input": (options.input, "name of an array"),
-        "--target": (options.target, "name of an array"),
-        "--grid": (options.grid, "periodic, cell or nodal"),
-        "--split": (options.splits, "NAME=SIZE, of train, validation and test"),
-    }
-    missing = [f"{name} ({help})" for name, (value, help) in required.items() if value is None]
-    if missing:
-        raise NotDescribedError(
-            f"{files[0].summary}: not a recognised file: give {', '.join(missing)}"
-        )
+    _check_complete(files[0], options)
     assert options.grid is not None
     assert options.splits is not None
     first, last = files[0].array(options.inputs[0]), files[0].array(options.targets[0])
@@ -138,6 +124,19 @@ def described_plan(files: Sequence[Contents], options: ImportOptions) -> Plan:
         said=_said(places, options),
         positions=tuple(name for name, x in places.values() if x is not None),
     )  # fmt: skip
+
+
+def _check_complete(file: Contents, options: ImportOptions) -> None:
+    """Raise NotDescribedError if an option is missing; the message lists the contents."""
+    required = {
+        "--input": (options.input, "name of an array"),
+        "--target": (options.target, "name of an array"),
+        "--grid": (options.grid, "periodic, cell or nodal"),
+        "--split": (options.splits, "NAME=SIZE, of train, validation and test"),
+    }
+    missing = [f"{name} ({help})" for name, (value, help) in required.items() if value is None]
+    if missing:
+        raise NotDescribedError(f"{file.summary}: not a recognised file: give {', '.join(missing)}")
 
 
 def _attributes_of(file: Contents, names: Sequence[str], role: str) -> Json:
@@ -488,23 +487,18 @@ def _suggested(file: Contents, arrays: Mapping[str, Array], words: list[str]) ->
     tenth = max(1, samples // 10)
     splits = {"train": samples - 2 * tenth, "validation": tenth, "test": tenth}
     options = [f"--input {shlex.quote(a.name)}", f"--target {shlex.quote(u.name)}"]
-    options += [f"--grid {_guessed_grid(file, u)}"]
+    # periodic if the values continue from the end of the last axis at its beginning
+    index = (slice(0, 1), *[slice(None)] * (len(u.shape) - 1))
+    values = u.read(index)[0].astype(float).reshape(-1, u.shape[-1])
+    steps, closing = np.abs(np.diff(values, axis=-1)), np.abs(values[:, 0] - values[:, -1])
+    closes = closing.mean() <= 2 * steps.mean() and closing.max() > 0
+    options += [f"--grid {'periodic' if closes else 'nodal'}"]
     options += [f"--split {name}={size}" for name, size in splits.items()]
     out = f"--out data/{shlex.quote(file.path.stem)}.zarr"
     return [
         "it is no published file that pdegen knows; if the guesses are right, import it by",
         " ".join(["pdegen import", *words, *options, out]),
     ]
-
-
-def _guessed_grid(file: Contents, u: Array) -> str:
-    """The grid of the last axis: periodic if the values continue from its end to its beginning."""
-    index = (slice(0, 1), *[slice(None)] * (len(u.shape) - 1))
-    values = u.read(index)[0].astype(float).reshape(-1, u.shape[-1])
-    steps, closing = np.abs(np.diff(values, axis=-1)), np.abs(values[:, 0] - values[:, -1])
-    if closing.mean() <= 2 * steps.mean() and closing.max() > 0:
-        return "periodic"
-    return "nodal"
 
 
 # Part of every fingerprint: raised when a change of this code changes the stored values.
@@ -618,10 +612,9 @@ def _plan(
 
 def _summary(contents: list[Contents], sources: list[ImportedFile], plan: Plan) -> Json:
     """The attribute `imported`."""
-    read = {*plan.arrays}
-    taken = {*plan.positions} | {
-        name for file in contents for name, array in file.arrays.items() if array in read
-    }
+    taken = {array.name for array in plan.arrays}
+    taken |= {name for file in contents for name, a in file.arrays.items() if a.name in taken}
+    taken |= {*plan.positions}
     names = {name for file in contents for name in [*file.arrays, *file.unreadable]}
     return {
         "files": [

@@ -29,9 +29,9 @@ from pdegen.formats.arrays import (
     Contents,
     FormatError,
     Location,
+    Request,
     check_expansion,
 )
-from pdegen.formats.sandbox import Request
 
 _HEADER = 128
 _MATRIX, _COMPRESSED = 14, 15

@@ -1,14 +1,29 @@
-"""NumPy's .npy files. They are memory-mapped and never unpickled."""
+"""NumPy's .npy files, which are memory-mapped, and .npz files, which are archives of them. Archives
+are read in the child process of `pdegen.formats.sandbox`. Nothing is unpickled."""
 
 from __future__ import annotations
 
+import shutil
 import struct
 import tokenize
+import zipfile
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
+from numpy.lib import format as _format
 
-from pdegen.formats.arrays import Array, Contents, FormatError, Location, printable
+from pdegen.formats.arrays import (
+    REAL,
+    Array,
+    Contents,
+    FormatError,
+    Location,
+    Request,
+    entries,
+    printable,
+)
 
 MAGIC = b"\x93NUMPY"
 _HEADER_BYTES = 10_000
@@ -42,3 +57,55 @@ def npy(path: Path) -> Contents:
     return Contents(
         path, "NumPy", {path.stem: Array(path, path.stem, values.shape, native, location)}
     )
+
+
+# Archives
+
+ENDING = ".npy"
+
+
+def read(request: Request) -> Contents:
+    """Read the arrays of a file. The name of an array is that of its entry. Arrays that are not
+    compressed have a location. Raises Exception if the file is damaged, or if an entry is not a
+    .npy file."""
+    path = request.file
+    arrays: dict[str, Array] = {}
+    unreadable: dict[str, str] = {}
+    checked = entries(path)
+    with zipfile.ZipFile(path) as archive:
+        for entry in checked:
+            name = entry.name.removesuffix(ENDING)
+            if name == entry.name:
+                raise FormatError(f"{path.name}: the entry {name[:80]!r} is not a .npy file")
+            with archive.open(entry.name) as content:
+                shape, order, stored = _header(content)
+                offset = content.tell()
+            if stored.kind not in "biuf":
+                unreadable[name] = f"is of type {stored}: {REAL}"
+                continue
+            array = Array(path, name, shape, stored.newbyteorder("="))
+            if entry.bytes != offset + array.bytes:
+                raise FormatError(
+                    f"{array.where} of shape {shape} has {array.bytes:,} bytes, its entry "
+                    f"{entry.bytes - offset:,}"
+                )
+            if not entry.compressed:
+                array = replace(array, location=Location(path, entry.start + offset, order, stored))
+            arrays[name] = array
+        for name in request.wanted(arrays.values()):
+            target = request.target()
+            with archive.open(f"{name}{ENDING}") as content, target.open("wb") as out:
+                _, order, stored = _header(content)
+                shutil.copyfileobj(content, out)
+            arrays[name] = replace(arrays[name], location=Location(target, 0, order, stored))
+    return Contents(path, "NumPy archive", arrays, unreadable)
+
+
+def _header(content: Any) -> tuple[tuple[int, ...], Literal["C", "F"], np.dtype]:
+    """Shape, memory order and dtype of an array, from the header of a .npy file."""
+    readers = {(1, 0): _format.read_array_header_1_0, (2, 0): _format.read_array_header_2_0}
+    version = _format.read_magic(content)
+    if version not in readers:
+        raise ValueError(f"the version {version} of .npy")
+    shape, fortran, stored = readers[version](content, max_header_size=_HEADER_BYTES)
+    return shape, "F" if fortran else "C", stored

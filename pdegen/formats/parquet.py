@@ -17,8 +17,7 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 
-from pdegen.formats.arrays import Array, Contents, FormatError, Location
-from pdegen.formats.sandbox import Request
+from pdegen.formats.arrays import Array, Contents, FormatError, Location, Request
 
 _compute: Any = importlib.import_module("pyarrow.compute")  # its functions have no types
 

@@ -27,11 +27,11 @@ from pdegen.formats.arrays import (
     Contents,
     FormatError,
     Location,
+    Request,
     check_expansion,
     entries,
     printable,
 )
-from pdegen.formats.sandbox import Request
 
 _torch: Any = importlib.import_module("torch")  # imported for this format alone
 
@@ -77,7 +77,14 @@ def read(request: Request) -> Contents:
     if len(arrays) + len(unreadable) < len(content):
         raise FormatError(f"{path.name}: a name is repeated")
     for name in request.wanted(arrays.values()):
-        arrays[name] = _unpacked(request, arrays[name], tensors[name])
+        # PyTorch has already changed the numbers to the byte order of this machine
+        target, tensor = request.target(), tensors[name]
+        with target.open("wb") as out:
+            for row in tensor if tensor.ndim else [tensor]:
+                values = row.float() if tensor.dtype == _torch.bfloat16 else row
+                values.contiguous().numpy().tofile(out)
+        location = Location(target, 0, "C", arrays[name].dtype)
+        arrays[name] = replace(arrays[name], location=location)
     return Contents(path, kind, arrays, unreadable)
 
 
@@ -123,7 +130,9 @@ def _dtype(tensor: Any) -> np.dtype:
 def _array(path: Path, name: str, tensor: Any, archive: list[ArchiveEntry], order: str) -> Array:
     """The array of a tensor, without location if it is a view of other numbers or of bfloat16."""
     shape, dtype = tuple(tensor.shape), _dtype(tensor)
-    need = math.prod(shape) and _span(tensor)
+    steps = zip(shape, tensor.stride(), strict=True)  # from the first to the last number
+    span = (1 + sum((n - 1) * step for n, step in steps)) * tensor.element_size()
+    need = span if math.prod(shape) else 0
     start = _offset(tensor.data_ptr()) if need else 0
     if need and not any(entry.start <= start and start + need <= entry.stop for entry in archive):
         raise FormatError(f"{path.name}: {name} claims {need:,} bytes, its entry has fewer")
@@ -133,23 +142,6 @@ def _array(path: Path, name: str, tensor: Any, archive: list[ArchiveEntry], orde
         return array
     location = Location(path, start, _layout(tensor) or "C", np.dtype(f"{order}{dtype.str[1:]}"))
     return Array(path, name, shape, dtype, location)
-
-
-def _span(tensor: Any) -> int:
-    """Bytes from the first to the last number of a tensor."""
-    steps = zip(tensor.shape, tensor.stride(), strict=True)
-    return (1 + sum((n - 1) * step for n, step in steps)) * tensor.element_size()
-
-
-def _unpacked(request: Request, array: Array, tensor: Any) -> Array:
-    """Write the numbers of a tensor to a separate file, in C order. PyTorch has already changed
-    them to the byte order of this machine."""
-    target = request.target()
-    with target.open("wb") as out:
-        for row in tensor if tensor.ndim else [tensor]:
-            values = row.float() if tensor.dtype == _torch.bfloat16 else row
-            values.contiguous().numpy().tofile(out)
-    return replace(array, location=Location(target, 0, "C", array.dtype))
 
 
 def _offset(address: int) -> int:

@@ -1,4 +1,5 @@
-"""Reading of files in a child process, with limits on memory and time.
+"""Opening of files: their format, and their reading in a child process with limits on memory and
+time.
 
 SciPy, h5py and PyTorch are not written for hostile files. A file may exhaust memory or time, or
 crash the reader. In a child process, this only causes a one-line error. The child returns the
@@ -8,17 +9,18 @@ memory, and unpickles nothing.
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import json
 import os
 import resource
 import signal
+import stat
+import struct
 import subprocess
 import sys
-import uuid
 from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, replace
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,16 @@ import numpy as np
 
 from pdegen.files import check_room
 from pdegen.formats import arrays as limits
-from pdegen.formats.arrays import Array, Contents, FormatError, Location, printable
+from pdegen.formats.arrays import (
+    SINGLE,
+    Array,
+    Contents,
+    FormatError,
+    Location,
+    Request,
+    printable,
+)
+from pdegen.formats.npy import MAGIC, npy
 
 SECONDS = 30  # processor time for any file, in seconds
 BYTES_IN_A_SECOND = 2**24
@@ -41,52 +52,14 @@ _SET = {
 _START = "import sys; sys.path[:] = sys.argv[1:]; import pdegen.formats.sandbox as s; s.serve()"
 
 
-@dataclass(frozen=True)
-class Request:
-    """A request to the child process, with its limits."""
-
-    path: str  # path of the file
-    folder: str  # folder to which arrays are unpacked
-    # "hdf5", "mat", "npz", "parquet", "pt" or "xarrays": the module whose `read` is called
-    reader: str
-    names: Collection[str] = ()  # arrays to unpack; empty: list all, unpack the small ones
-    small: int = 0  # largest size of a small array in bytes
-    # limits of processor time in seconds, and of memory and written files in bytes
-    seconds: int = 0
-    memory: int = 0
-    written: int = 0
-
-    @property
-    def file(self) -> Path:
-        """The path of the file to read."""
-        return Path(self.path)
-
-    def target(self) -> Path:
-        """A new path, at which an array can be written."""
-        return Path(self.folder, uuid.uuid4().hex)
-
-    def wanted(self, arrays: Iterable[Array]) -> list[str]:
-        """Names of the arrays that this request has to unpack, in order of increasing size."""
-        packed = [array for array in arrays if array.location is None]
-        packed.sort(key=lambda array: array.bytes)
-        if self.names:
-            return [array.name for array in packed if array.name in self.names]
-        totals = accumulate(array.bytes for array in packed)
-        return [
-            array.name
-            for array, total in zip(packed, totals, strict=True)
-            if array.bytes <= self.small and total <= 4 * self.small
-        ]
-
-
-def open_file(path: Path, reader: str, folder: Path) -> Contents:
+def read_file(path: Path, reader: str, folder: Path) -> Contents:
     """The contents of a file. Large arrays that must be unpacked have no location yet. Raises
     FormatError if the file is damaged or hostile."""
     small = limits.SMALL_BYTES
     return _read(Request(str(path), str(folder), reader, small=small), 4 * small)
 
 
-def unpacked(arrays: Collection[Array], reader: str, folder: Path) -> dict[Array, Array]:
+def _unpacked(arrays: Collection[Array], reader: str, folder: Path) -> dict[Array, Array]:
     """Unpack those arrays of a file that have no location yet. Returns a dictionary that maps each
     given array to the same array with a location. Raises FormatError if the file is damaged or
     hostile, and OSError if the folder has no room."""
@@ -157,6 +130,198 @@ def _answer(request: Request) -> dict[str, Any]:
         file.unlink()
 
 
+# Opening of files to import. The content of a file determines its format. The name is not used.
+
+
+_LOCAL_HEADER = 30  # bytes of an entry of a ZIP archive before its name
+
+
+@dataclass(frozen=True)
+class ImportedFile:
+    """A file to import, and its SHA-256."""
+
+    path: Path  # path of the file
+    # size in bytes, and digest
+    bytes: int
+    sha256: str
+    modified: int  # time of modification in nanoseconds, to detect changes
+
+    @classmethod
+    def of(cls, path: Path) -> ImportedFile:
+        """Read a file once and compute its SHA-256; of a folder, that of the names and digests of
+        its files. Raises FormatError if it is not a regular file, and OSError if it cannot be
+        read."""
+        status = path.stat()
+        if path.is_dir():
+            files = [cls.of(file) for file in _files_of(path)]
+            names = [f"{file.path.relative_to(path)} {file.sha256}\n" for file in files]
+            digest = hashlib.sha256("".join(names).encode())
+            size, modified = _changes(path)
+            return cls(path, size, digest.hexdigest(), modified)
+        if not stat.S_ISREG(status.st_mode):
+            raise FormatError(f"{path} is not a file")
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256")
+        return cls(path, status.st_size, digest.hexdigest(), status.st_mtime_ns)
+
+    def check(self) -> None:
+        """Raise FormatError if the file has changed since it was read."""
+        if _changes(self.path) != (self.bytes, self.modified):
+            raise FormatError(f"{self.path.name} changed during the import")
+
+
+def _files_of(path: Path) -> list[Path]:
+    """A file, or all files of a folder."""
+    return sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+
+
+def _changes(path: Path) -> tuple[int, int]:
+    """Size of a file or folder, and the time of its last change."""
+    found = [file.stat() for file in _files_of(path)]
+    return sum(s.st_size for s in found), max((s.st_mtime_ns for s in found), default=0)
+
+
+def open_file(path: Path, folder: Path) -> Contents:
+    """The contents of a file.
+
+    Args:
+        path: Path of the file.
+        folder: Folder to which small arrays are unpacked if they cannot be memory-mapped in the
+            file.
+
+    Raises:
+        FormatError: If the format is unknown or the file is damaged.
+        OSError: If the file cannot be read.
+    """
+    if not path.is_file() and not is_zarr(path):
+        raise FormatError(f"{path} is not a file" if path.exists() else f"{path}: no such file")
+    reader = _reader(path)
+    if reader == "parquet":
+        raise FormatError(
+            f"{path.name} is a Parquet file: give the folder that pdegen has exported, with its "
+            "pdegen.json"
+        )
+    if reader == "npy":
+        return npy(path)
+    return in_groups(read_file(path, reader, folder).decoded)
+
+
+def in_groups(contents: Contents) -> Contents:
+    """The contents of a file that has a group for each sample, such as 0000/data and 0001/data.
+
+    Its array is then `data`, and the arrays of the other groups are `further` ones. Contents of
+    other files are returned unchanged.
+    """
+    groups: dict[str, dict[str, Array]] = {}
+    for name, array in contents.arrays.items():
+        group, _, member = name.partition("/")
+        groups.setdefault(group, {})[member] = array
+    members = [
+        {name: (array.shape, array.dtype) for name, array in groups[group].items()}
+        for group in sorted(groups)
+    ]
+    numbered = len(groups) > 1 and all(group.isdecimal() for group in groups)
+    if not numbered or "" in members[0] or any(of != members[0] for of in members):
+        return contents
+    first, *others = [groups[group] for group in sorted(groups, key=lambda name: (int(name), name))]
+    return replace(
+        contents,
+        arrays=first,
+        further={name: tuple(other[name] for other in others) for name in first},
+        attributes={
+            key.partition("/")[2] if key[:1].isdecimal() else key: value
+            for key, value in contents.attributes.items()
+        },
+        dims={name.partition("/")[2]: axes for name, axes in contents.dims.items()},
+        groups=len(groups),
+    )  # fmt: skip
+
+
+def unpacked(arrays: Iterable[Array], folder: Path) -> dict[Array, Array]:
+    """Unpack arrays to files in a folder, if they have no location yet. Returns a dictionary that
+    maps each given array to the same array with a location. Raises FormatError if a file is damaged
+    or unpacks to more bytes than it states. Raises OSError if the disk of the folder is full."""
+    ready: dict[Array, Array] = {}
+    arrays = list(dict.fromkeys(arrays))
+    for path in dict.fromkeys(array.path for array in arrays):
+        of_file = [array for array in arrays if array.path == path]
+        ready |= _unpacked(of_file, _reader(path), folder)
+    return ready
+
+
+def is_zarr(path: Path) -> bool:
+    """Whether a folder is a Zarr group."""
+    return any((path / name).is_file() for name in ("zarr.json", ".zgroup"))
+
+
+def _reader(path: Path) -> str:
+    """Name of the module that reads a file. It is determined by the content of the file."""
+    if path.is_dir():
+        return "xarrays"
+    with path.open("rb") as file:
+        head = file.read(128)
+        if head.startswith(MAGIC):
+            return "npy"
+        if head.startswith(b"PAR1"):
+            return "parquet"
+        if head[:3] == b"CDF" and head[3:4] in (b"\x01", b"\x02", b"\x05"):
+            return "xarrays"
+        if head.startswith(b"PK\x03\x04"):
+            file.seek(_LOCAL_HEADER)  # name of the first entry
+            name = file.read(int.from_bytes(head[26:28], "little"))
+            return "npz" if name.endswith(b".npy") else "pt"
+        for offset in (0, *(2**k for k in range(9, 32))):  # where HDF5 allows its signature
+            file.seek(offset)
+            if file.read(8) == b"\x89HDF\r\n\x1a\n":
+                return "hdf5"
+    if head[124:128] in (b"\x00\x01IM", b"\x01\x00MI") or _is_matlab_4(head):
+        return "mat"
+    if head[:1] == b"\x80" or head[2:4] == b"\x8a\x0a":
+        raise FormatError(
+            f"{path.name} is a pickle, which executes code when it is read: write tensors with "
+            "torch.save of PyTorch 1.6 or newer, or arrays with numpy.save"
+        )
+    raise FormatError(
+        f"{path.name} is of an unknown format: MATLAB, HDF5, netCDF, Zarr, .npy, .npz and .pt can "
+        "be imported"
+    )
+
+
+def _is_matlab_4(head: bytes) -> bool:
+    """Whether a file begins with the header of a matrix of MATLAB 4: its type as the digits M, 0, P
+    and T, of which M is the byte order; its numbers of rows and columns; whether it is complex; and
+    the length of its name."""
+    for order, m in (("<", 0), (">", 1)):
+        if len(head) < 20:
+            break
+        kind, rows, columns, parts, name = struct.unpack_from(f"{order}5i", head)
+        known = kind in {1000 * m + 10 * p + t for p in range(6) for t in range(3)}
+        if known and min(rows, columns) >= 0 and parts in (0, 1) and 1 < name < 128:
+            return True
+    return False
+
+
+def merged(contents: list[Contents]) -> list[Contents]:
+    """Merge the contents of .npy files, and of .pt files of one tensor, each of which stores one
+    array of a dataset. Other contents are returned unchanged. Raises FormatError if two arrays have
+    the same name."""
+    single = [file for file in contents if file.format in SINGLE]
+    if not single:
+        return contents
+    if len({file.format for file in contents}) > 1:
+        raise FormatError(
+            ".npy files, and .pt files of one tensor, can be imported only with others of their "
+            "kind"
+        )
+    arrays = {name: array for file in single for name, array in file.arrays.items()}
+    if len(arrays) < len(single):
+        raise FormatError("two files of one array have the same name")
+    return [replace(single[0], arrays=arrays)]
+
+
+# The child process.
+
+
 def serve() -> None:
     """The main function of the child process: read a request, set the limits, and answer."""
     request = Request(**json.load(sys.stdin))
@@ -165,11 +330,16 @@ def serve() -> None:
     os._exit(0)  # what the libraries have allocated need not be freed
 
 
+def module_of(request: Request) -> str:
+    """Name of the module whose function `read` reads a file."""
+    return f"pdegen.formats.{'npy' if request.reader == 'npz' else request.reader}"
+
+
 def answered(request: Request) -> dict[str, Any]:
     """Read a file. Returns its contents as JSON, or the error as JSON if the reader fails."""
     name = request.file.name
     try:
-        reader = importlib.import_module(f"pdegen.formats.{request.reader}")
+        reader = importlib.import_module(module_of(request))
         if request.seconds:
             _limit(request)
         contents: Contents = reader.read(request)

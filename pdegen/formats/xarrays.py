@@ -4,9 +4,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,9 +18,9 @@ from pdegen.formats.arrays import (
     Contents,
     FormatError,
     Location,
+    Request,
     plain_attribute,
 )
-from pdegen.formats.sandbox import Request
 
 _BLOCK = 2**26  # bytes to read at a time
 
@@ -33,9 +32,13 @@ def read(request: Request) -> Contents:
     arrays: dict[str, Array] = {}
     unreadable: dict[str, str] = {}
     dims: dict[str, tuple[str, ...]] = {}
-    attributes: dict[str, Any] = {}
+    attributes: dict[str, str | float | list[float]] = {}
     variables: dict[str, xr.Variable] = {}
-    for group, dataset in _groups(path):
+    if path.is_dir():
+        groups = xr.open_groups(path, engine="zarr", decode_cf=False, chunks=None)
+    else:
+        groups = {"": xr.open_dataset(path, engine="scipy", decode_cf=False)}
+    for group, dataset in groups.items():  # values are read later, as they are stored
         attributes |= _plain(group, dataset.attrs)
         for key, variable in dataset.variables.items():
             name = f"{group}/{key}".lstrip("/")
@@ -56,15 +59,7 @@ def read(request: Request) -> Contents:
     return Contents(path, kind, arrays, unreadable, attributes, dims)
 
 
-def _groups(path: Path) -> Iterator[tuple[str, xr.Dataset]]:
-    """Yield the groups of a file with their paths; values are read later, as they are stored."""
-    if path.is_dir():
-        yield from xr.open_groups(path, engine="zarr", decode_cf=False, chunks=None).items()
-    else:
-        yield "", xr.open_dataset(path, engine="scipy", decode_cf=False)
-
-
-def _plain(name: str, attributes: dict[Any, Any]) -> dict[str, Any]:
+def _plain(name: str, attributes: Mapping[Any, object]) -> dict[str, str | float | list[float]]:
     found = {f"{name.lstrip('/')}@{key}": plain_attribute(v) for key, v in attributes.items()}
     return {key[:1000]: value for key, value in found.items() if value is not None}
 

@@ -12,7 +12,7 @@ from itertools import islice
 
 import numpy as np
 
-from pdegen.checks.declared import contradictions
+from pdegen.checks.check import contradictions
 from pdegen.equations.base import SampleError
 from pdegen.generation.generate import RecipeJob, damage_of, unexpected_keys, values_of
 from pdegen.generation.pools import pool

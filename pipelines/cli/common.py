@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import json
 import logging
+import math
 import os
 import re
 import signal
@@ -21,7 +22,7 @@ from typing import Annotated, Any, ClassVar, Self, TextIO, TypeVar
 import typer
 from typer.core import TyperCommand
 
-from pdegen.schema import SchemaError, parse_overrides, visible
+from pdegen.schema import SchemaError, parse_override, parse_overrides, visible
 from pdegen.shipped import recipe_names
 from pdegen.version import __version__
 from pipelines.config.shipped import file_of, names, read_benchmark
@@ -440,3 +441,58 @@ class Interrupts:
 
     def requested(self) -> bool:
         return self._requested
+
+
+# Values of options that are words with several parts.
+
+
+def one_of(option: str, word: str | None, allowed: tuple[str, ...]) -> Any:
+    """Return the value of an option. Raises SchemaError if the option does not allow the value."""
+    if word is not None and word not in allowed:
+        raise SchemaError(f"unknown {option} {word!r}: known: {', '.join(allowed)}")
+    return word
+
+
+def numbers_of(option: str, text: str) -> tuple[float, ...]:
+    """Parse numbers that are separated by commas."""
+    try:
+        numbers = tuple(map(float, text.split(",")))
+    except ValueError:
+        numbers = (math.nan,)
+    if not all(map(math.isfinite, numbers)):
+        raise SchemaError(
+            f"--{option} must be first, last or numbers such as 0,0.5,2, got {text!r}"
+        )
+    return numbers
+
+
+def by_axis(
+    option: str, texts: list[str] | None, axes: tuple[str, ...], numbers: bool = False
+) -> dict[str, Any]:
+    """Parse texts AXIS=VALUE, whose values are words or numbers."""
+    words: dict[str, Any] = {}
+    for text in texts or []:
+        axis, _, word = text.partition("=")
+        if not word:
+            raise SchemaError(f"--{option} must be AXIS=VALUE, got {text!r}")
+        if one_of(option, axis, axes) in words:
+            raise SchemaError(f"--{option} must name each axis once, got {', '.join(texts or [])}")
+        words[axis] = numbers_of(option, word)[0] if numbers else word
+    return words
+
+
+def sizes_of(texts: list[str] | None) -> dict[str, int] | None:
+    """Parse texts NAME=SIZE to a table of split sizes; None if there are no texts."""
+    if not texts:
+        return None
+    if wrong := [text for text in texts if "=" not in text]:
+        raise SchemaError(f"--split must be NAME=SIZE, got {wrong[0]!r}")
+    pairs = [parse_override(text) for text in texts]
+    sizes = dict(pairs)
+    if len(sizes) < len(pairs):
+        raise SchemaError(f"--split must name each split once, got {', '.join(texts)}")
+    for name, size in sizes.items():
+        one_of("split", name, ("train", "validation", "test"))
+        if type(size) is not int or size < 1:
+            raise SchemaError(f"split {name}: the size must be a whole number >= 1, got {size!r}")
+    return sizes

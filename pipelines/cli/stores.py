@@ -1,17 +1,16 @@
 """Commands that write and verify stores: generate, noise, verify."""
 
 import json
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pdegen.files import NoRoomError, message_of
-from pdegen.schema import SchemaError, parse_override
+from pdegen.schema import SchemaError
 from pipelines.cli import common
 from pipelines.cli.common import (
     AsJson,
@@ -28,11 +27,15 @@ from pipelines.cli.common import (
     SkipFailed,
     TakeOver,
     Workers,
+    by_axis,
     command,
     note,
+    numbers_of,
+    one_of,
     parsed,
     print_json,
     say,
+    sizes_of,
     warn_of_few,
     with_sizes,
 )
@@ -397,60 +400,75 @@ def check_verified(result: "Verification") -> None:
 # Commands that convert other formats to stores and stores to other formats: import and export.
 
 
+ImportedFiles = Annotated[
+    list[Path], typer.Argument(help=".mat, .h5, .nc, .npy, .npz, .pt; or a folder.")
+]
+StoreOut = Annotated[
+    str | None, typer.Option(help="Path or URL of the store; default: data/FILE.zarr.")
+]
+InputArrays = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME", help="Name of the input array; repeatable, for channels."),
+]
+TargetArrays = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME", help="Name of the target array; repeatable, for channels."),
+]
+GridKinds = Annotated[
+    str | None,
+    typer.Option(help="Grid: periodic, cell or nodal, or one per axis: cell,nodal."),
+]
+SplitSizes = Annotated[
+    list[str] | None, typer.Option(metavar="NAME=SIZE", help="Size of a split; repeatable.")
+]
+SampleAxis = Annotated[str, typer.Option(help="Axis of the samples: first or last.")]
+Times = Annotated[
+    str | None,
+    typer.Option(help="Axis of the times: first or last; or the times of all frames: 0,0.5,2."),
+]
+CoordinateArrays = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="AXIS=NAME",
+        help="Array of the positions along x, y or z, or of the times: time=t; repeatable.",
+    ),
+]
+AxisLengths = Annotated[
+    list[str] | None,
+    typer.Option(metavar="AXIS=LENGTH", help="Length of an axis: x=10; repeatable."),
+]
+InputAxes = Annotated[
+    str | None,
+    typer.Option(metavar="NAMES", help="All axes of the inputs: sample,channel,x,y."),
+]
+TargetAxes = Annotated[
+    str | None,
+    typer.Option(metavar="NAMES", help="All axes of the targets: sample,time,channel,x,y."),
+]
+BoundaryValue = Annotated[
+    float | None, typer.Option(help="Known value of the target on the boundary.")
+]
+
+
 @command(
     "import",
     "pdegen import burgers_data_R10.mat --out data/published.zarr",
     "pdegen import pairs.h5 --input a --target u --grid cell --split train=1000 --split test=100",
 )
 def import_command(
-    files: Annotated[
-        list[Path], typer.Argument(help=".mat, .h5, .nc, .npy, .npz, .pt; or a folder.")
-    ],
-    out: Annotated[
-        str | None, typer.Option(help="Path or URL of the store; default: data/FILE.zarr.")
-    ] = None,
-    input: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Name of the input array; repeatable, for channels."),
-    ] = None,
-    target: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Name of the target array; repeatable, for channels."),
-    ] = None,
-    grid: Annotated[
-        str | None,
-        typer.Option(help="Grid: periodic, cell or nodal, or one per axis: cell,nodal."),
-    ] = None,
-    split: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=SIZE", help="Size of a split; repeatable.")
-    ] = None,
-    samples: Annotated[str, typer.Option(help="Axis of the samples: first or last.")] = "first",
-    times: Annotated[
-        str | None,
-        typer.Option(help="Axis of the times: first or last; or the times of all frames: 0,0.5,2."),
-    ] = None,
-    coordinate: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="AXIS=NAME",
-            help="Array of the positions along x, y or z, or of the times: time=t; repeatable.",
-        ),
-    ] = None,
-    length: Annotated[
-        list[str] | None,
-        typer.Option(metavar="AXIS=LENGTH", help="Length of an axis: x=10; repeatable."),
-    ] = None,
-    input_axes: Annotated[
-        str | None,
-        typer.Option(metavar="NAMES", help="All axes of the inputs: sample,channel,x,y."),
-    ] = None,
-    target_axes: Annotated[
-        str | None,
-        typer.Option(metavar="NAMES", help="All axes of the targets: sample,time,channel,x,y."),
-    ] = None,
-    boundary: Annotated[
-        float | None, typer.Option(help="Known value of the target on the boundary.")
-    ] = None,
+    files: ImportedFiles,
+    out: StoreOut = None,
+    input: InputArrays = None,
+    target: TargetArrays = None,
+    grid: GridKinds = None,
+    split: SplitSizes = None,
+    samples: SampleAxis = "first",
+    times: Times = None,
+    coordinate: CoordinateArrays = None,
+    length: AxisLengths = None,
+    input_axes: InputAxes = None,
+    target_axes: TargetAxes = None,
+    boundary: BoundaryValue = None,
     workers: Workers = None,
     resume: Resume = False,
     overwrite: Overwrite = False,
@@ -470,25 +488,22 @@ def import_command(
     shown = shown_shards(f"importing {files[0].name}, shards")
     options = Options(workers, "threads", resume, overwrite, take_over, skip_failed, shown)
     check_options(options)
-    if boundary is not None and not math.isfinite(boundary):
-        raise SchemaError(f"--boundary must be a finite number, got {boundary}")
-    moments = None if times in (None, "first", "last") else _numbers("times", times)
+    moments = None if times in (None, "first", "last") else numbers_of("times", times)
     declaration = ImportOptions(
         input=tuple(input) if input else None,
         target=tuple(target) if target else None,
-        grid=grid and ",".join(_word("grid", word, tuple(GRIDS)) for word in grid.split(",")),
-        splits=_sizes(split),
-        samples=_word("samples", samples, ("first", "last")),
-        times=None if moments else _word("times", times, ("first", "last")),
+        grid=grid and ",".join(one_of("grid", word, tuple(GRIDS)) for word in grid.split(",")),
+        splits=sizes_of(split),
+        samples=one_of("samples", samples, ("first", "last")),
+        times=None if moments else one_of("times", times, ("first", "last")),
         moments=moments,
-        coordinates=_by_axis("coordinate", coordinate, ("x", "y", "z", "time"), str),
-        lengths=_by_axis("length", length, ("x", "y", "z"), _length),
+        coordinates=by_axis("coordinate", coordinate, ("x", "y", "z", "time")),
+        lengths=by_axis("length", length, ("x", "y", "z"), numbers=True),
         input_axes=tuple(input_axes.split(",")) if input_axes else None,
         target_axes=tuple(target_axes.split(",")) if target_axes else None,
         boundary=boundary,
     )
     url = f"data/{files[0].stem}.zarr" if out is None else out
-
     with keep_shards(url, f"{SKIP}, or correct the file"):
         try:
             store = import_files(
@@ -502,62 +517,6 @@ def import_command(
     if warning := store.raw_attributes["imported"].get("warning"):
         note(f"pdegen: warning: {warning}")
     say(store.url)
-
-
-def _word(option: str, word: str | None, allowed: tuple[str, ...]) -> Any:
-    """Return the value of an option. Raises SchemaError if the option does not allow the value."""
-    if word is not None and word not in allowed:
-        raise SchemaError(f"unknown {option} {word!r}: known: {', '.join(allowed)}")
-    return word
-
-
-def _numbers(option: str, text: str) -> tuple[float, ...]:
-    """Parse numbers that are separated by commas."""
-    try:
-        numbers = tuple(map(float, text.split(",")))
-    except ValueError:
-        numbers = (math.nan,)
-    if not all(map(math.isfinite, numbers)):
-        raise SchemaError(
-            f"--{option} must be first, last or numbers such as 0,0.5,2, got {text!r}"
-        )
-    return numbers
-
-
-def _length(text: str) -> float:
-    return _numbers("length", text)[0]
-
-
-def _by_axis(
-    option: str, texts: list[str] | None, axes: tuple[str, ...], value: Callable[[str], Any]
-) -> dict[str, Any]:
-    """Parse texts AXIS=VALUE."""
-    words: dict[str, Any] = {}
-    for text in texts or []:
-        axis, _, word = text.partition("=")
-        if not word:
-            raise SchemaError(f"--{option} must be AXIS=VALUE, got {text!r}")
-        if _word(option, axis, axes) in words:
-            raise SchemaError(f"--{option} must name each axis once, got {', '.join(texts or [])}")
-        words[axis] = value(word)
-    return words
-
-
-def _sizes(texts: list[str] | None) -> dict[str, int] | None:
-    """Parse texts NAME=SIZE to a table of split sizes; None if there are no texts."""
-    if not texts:
-        return None
-    if wrong := [text for text in texts if "=" not in text]:
-        raise SchemaError(f"--split must be NAME=SIZE, got {wrong[0]!r}")
-    pairs = [parse_override(text) for text in texts]
-    sizes = dict(pairs)
-    if len(sizes) < len(pairs):
-        raise SchemaError(f"--split must name each split once, got {', '.join(texts)}")
-    for name, size in sizes.items():
-        _word("split", name, ("train", "validation", "test"))
-        if type(size) is not int or size < 1:
-            raise SchemaError(f"split {name}: the size must be a whole number >= 1, got {size!r}")
-    return sizes
 
 
 @command(

@@ -43,7 +43,8 @@ from operators.transforms import Predictor
 from pdegen.domains import GRIDS, Box, Domain
 from pdegen.files import FileError, is_url, note_all, write_json
 from pdegen.formats.arrays import FormatError
-from pdegen.formats.plan import open_file, replacing, unpacked
+from pdegen.formats.plan import replacing
+from pdegen.formats.sandbox import open_file, unpacked
 from pdegen.schema import SchemaError
 from pdegen.software import platform_facts, processor, versions
 from pdegen.store.format import Json

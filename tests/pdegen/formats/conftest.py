@@ -26,7 +26,7 @@ def forked(monkeypatch):
     """Readers run in a fork, which saves the start of a process and PyTorch's import."""
 
     def asked(request):
-        importlib.import_module(f"pdegen.formats.{request.reader}")
+        importlib.import_module(sandbox.module_of(request))
         target = request.target()
         child = os.fork()
         if child == 0:

@@ -10,8 +10,9 @@ import pytest
 from pdegen.domains import CellGrid
 from pdegen.formats.arrays import Array, Contents, FormatError, Location
 from pdegen.formats.importing import ImportJob, _summary, described_plan
-from pdegen.formats.plan import ImportedFile, ImportOptions
+from pdegen.formats.plan import ImportOptions
 from pdegen.formats.recognised import _DATASETS, Published, recognised_plan
+from pdegen.formats.sandbox import ImportedFile
 from tests.pdegen.formats.files import random
 
 SMALL = ImportOptions(splits={"train": 1})

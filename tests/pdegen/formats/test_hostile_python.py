@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from pdegen.formats import sandbox
-from pdegen.formats.plan import open_file
+from pdegen.formats.sandbox import open_file
 from tests.pdegen.formats.files import (
     PAIR,
     random,

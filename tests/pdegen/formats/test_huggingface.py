@@ -227,7 +227,7 @@ def test_a_reader_refuses_rows_of_other_shapes(tmp_path, columns, said):
     )
     pyarrow.parquet.write_table(table, tmp_path / "p.parquet")
     with pytest.raises(FormatError, match=said) as caught:
-        sandbox.open_file(tmp_path / "p.parquet", "parquet", tmp_path)
+        sandbox.read_file(tmp_path / "p.parquet", "parquet", tmp_path)
     assert "\n" not in str(caught.value)
 
 

@@ -11,7 +11,6 @@ from pdegen.formats.arrays import Array, Digest, FormatError
 from pdegen.formats.importing import ImportJob, _summary, described_plan
 from pdegen.formats.plan import (
     FieldPlan,
-    ImportedFile,
     ImportOptions,
     Plan,
     View,
@@ -19,6 +18,7 @@ from pdegen.formats.plan import (
     numbers,
     split_sizes,
 )
+from pdegen.formats.sandbox import ImportedFile
 from pdegen.store.format import Json
 from pdegen.store.layout import Coordinate
 from pdegen.store.reading import Store

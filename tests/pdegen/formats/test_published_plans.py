@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from pdegen.domains import CellGrid
-from pdegen.formats.plan import ImportOptions, Plan, in_groups
+from pdegen.formats.plan import ImportOptions, Plan
 from pdegen.formats.recognised import _DATASETS, recognised_plan
+from pdegen.formats.sandbox import in_groups
 from tests.pdegen.formats.test_descriptions import contents
 
 EXPECTED = json.loads(Path(__file__).with_name("published_plans.json").read_text("utf-8"))

@@ -12,8 +12,9 @@ from pdegen.domains import Box, CellGrid, NodalGrid, PeriodicGrid, from_attribut
 from pdegen.equations.base import SampleError
 from pdegen.formats import importing, recognised
 from pdegen.formats.arrays import FormatError
-from pdegen.formats.plan import ImportOptions, merged, open_file
+from pdegen.formats.plan import ImportOptions
 from pdegen.formats.recognised import recognised_plan
+from pdegen.formats.sandbox import merged, open_file
 from pdegen.store.reading import Store
 from tests.pdegen.formats.files import (
     MATLAB,
@@ -308,12 +309,12 @@ def darcy_file(path, **changes):
         (lambda path: darcy_file(path, u=lambda u: 2 * u),
          "-a Laplace u is 2 where a is constant, not 1"),
         (lambda path: mat5(path / "V1e-3.mat", {"a": random(6, 8, 8), "u": random(6, 8, 8, 4)}),
-         "the mean of a over the torus is not 0"),
+         "its mean over the periodic domain is not 0"),
         (lambda path: mat5(path / "mine.mat", {"a": random(6, 8192), "u": random(6, 8192)}),
          "u is not the solution of Burgers' equation"),
         (lambda path: hdf5(path / "1D_Burgers_Nu0.1.hdf5", {
             "tensor": random(6, 4, 8), "x-coordinate": CellGrid(8).x,
-            "t-coordinate": np.arange(5.0)}), "the mean of u over the circle changes"),
+            "t-coordinate": np.arange(5.0)}), "its mean over the periodic domain changes"),
     ],
     ids=["coefficient", "sides", "scale", "vorticity", "burgers", "conservation"],
 )  # fmt: skip

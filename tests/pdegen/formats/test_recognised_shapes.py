@@ -6,8 +6,9 @@ import pytest
 from operators.data import read_pairs
 from pdegen.domains import Cloud, Curvilinear
 from pdegen.formats.arrays import FormatError
-from pdegen.formats.plan import ImportOptions, merged, open_file
+from pdegen.formats.plan import ImportOptions
 from pdegen.formats.recognised import recognised_plan
+from pdegen.formats.sandbox import merged, open_file
 from pdegen.recipe import load_recipe
 from pdegen.store.format import Physics
 from tests.pdegen.formats.files import hdf5, imported, mat5, mat73, random, trains, value

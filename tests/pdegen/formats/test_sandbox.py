@@ -6,8 +6,7 @@ import pytest
 
 from pdegen.formats import hdf5, sandbox
 from pdegen.formats.arrays import FormatError
-from pdegen.formats.plan import open_file, unpacked
-from pdegen.formats.sandbox import Request
+from pdegen.formats.sandbox import Request, open_file, unpacked
 from tests.pdegen.formats.files import mat5, mat73_compressed, random
 
 
