@@ -100,6 +100,14 @@ def test_rate_is_positive_and_finite(dtype):
     assert rate[[0, 3]].tolist() == pytest.approx([expected[0], expected[3]], rel=1e-5)
 
 
+@pytest.mark.parametrize("heads", [1, 3, 400])
+def test_rates_begin_in_a_range_of_the_variance_of_one_over_the_heads(heads):
+    layers = [PositionAttention(3, heads, heads, 100.0, PLAIN) for _ in range(-(-400 // heads))]
+    r = torch.cat([layer.r.detach() for layer in layers])
+    limit = math.sqrt(3 / heads)
+    assert 0.9 * limit < float(r.abs().max()) <= limit
+
+
 @pytest.mark.parametrize("periodic", [False, True])
 @pytest.mark.parametrize("locality", [20.0, 100.0])
 def test_position_attention_equals_its_formula_point_by_point(periodic, locality):

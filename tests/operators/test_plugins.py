@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from types import ModuleType
 
 import pytest
 
@@ -18,7 +19,7 @@ from operators.plugins import (
 from operators.registry import OPERATORS, build_operator
 from operators.training.checkpoint import CheckpointError, check_checkpoint, saving_checkpoint
 from operators.transforms import Normalizer, Predictor
-from pdegen.plugins import load_plugin, module_of
+from pdegen.plugins import load_plugin, module_of, path_of
 from pipelines.config.declared import parse_model
 from tests.plugins import registered_alone
 
@@ -149,3 +150,12 @@ def test_a_name_with_spaces_is_recorded_and_one_with_quotes_is_made_plain(tmp_pa
             file = load_plugin(str(tmp_path / name))
             record = {"plugins": {"loss": file_of(module_of(file).Own)}}
             assert recorded_file(record, "loss") == {"name": plain, "sha256": file.digest}
+
+
+def test_a_package_with_a_name_like_that_of_the_project_is_not_of_it(tmp_path, monkeypatch):
+    for name, expected in (("pdegen_heat", True), ("operatorship.more", True), ("pdegen.x", False)):
+        module = ModuleType(name)
+        module.__file__ = str(tmp_path / f"{name}.py")
+        monkeypatch.setitem(sys.modules, name, module)
+        registered = type("Own", (), {"__module__": name})
+        assert path_of(registered) == (module.__file__ if expected else None)

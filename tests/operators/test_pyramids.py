@@ -112,6 +112,14 @@ def test_trigonometric_resampling_is_exact_on_common_modes(n, m):
     torch.testing.assert_close(resampled(u, "fourier", (m,)), v)
 
 
+@pytest.mark.parametrize(("n", "m"), [(8, 20), (20, 8), (8, 13), (13, 8)])
+def test_trigonometric_resampling_keeps_the_last_mode_of_an_even_grid(n, m):
+    """It has no sine, and is one mode on the coarse grid, but two on the fine one."""
+    wave = (torch.cos(math.pi * min(n, m) * torch.arange(k).double() / k) for k in (n, m))
+    u, v = (one[None, None] for one in wave)
+    torch.testing.assert_close(resampled(u, "fourier", (m,)), v)
+
+
 def test_trigonometric_resampling_filters_and_goes_back():
     wave = torch.cos(2 * math.pi * 5 * points(16)).mT[None]
     torch.testing.assert_close(resampled(wave, "fourier", (8,)), torch.zeros(1, 1, 8).double())

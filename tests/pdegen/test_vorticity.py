@@ -6,6 +6,8 @@ from pdegen.equations.base import SampleError
 from pdegen.equations.vorticity.problem import Vorticity
 from pdegen.equations.vorticity.solver import Flow
 from pdegen.numerics.spectral import Torus
+from pdegen.recipe import load_recipe
+from tests.pdegen.small import FLOW
 from tests.pdegen.test_checks import findings
 from tests.validation.vorticity import initial
 
@@ -177,3 +179,12 @@ def test_the_sample_that_violates_a_budget_is_named(monkeypatch):
 def test_a_sample_that_misses_the_tolerance_is_named():
     with pytest.raises(SampleError, match=r"sample 7: the error exceeds 1e-12 .*finer grid"):
         problem(solver={"tolerance": 1e-12}).solve_in_blocks(0, range(7, 8))
+
+
+@pytest.mark.parametrize("shift", [1e-3, -1e-3])
+def test_a_mean_of_either_sign_is_found(shift):
+    problem = load_recipe("ns-1e-3").with_overrides(FLOW).problem
+    values = problem.compute(0, range(2))
+    assert findings(problem.checks_of_store(), values) == []
+    moved = {**values, "u": values["u"] + np.float32(shift)}
+    assert any("mean" in one.message for one in findings(problem.checks_of_store(), moved))

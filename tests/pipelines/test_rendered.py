@@ -4,6 +4,7 @@ twelve columns; and two datasets that have no fact in common."""
 from __future__ import annotations
 
 import re
+import shutil
 from contextlib import contextmanager
 from itertools import pairwise
 from types import SimpleNamespace
@@ -20,7 +21,7 @@ from pdegen.domains import Box
 from pdegen.store.reading import open_sealed
 from pipelines.config.benchmark import Benchmark
 from pipelines.config.experiment import load_experiment
-from pipelines.reports import figures, noise_pictures
+from pipelines.reports import figures, noise_pictures, pictures
 from pipelines.reports.benchmark_report import _DatasetReport, write_benchmark_report
 from pipelines.reports.comparison_report import write_comparison
 from pipelines.reports.document import plus_minus, significant
@@ -135,6 +136,21 @@ def test_comparisons_and_benchmarks(three, runs, benchmarked, tmp_path):
     leads_with_results(page, "burgers: protocol")
     assert Page(page).rows[0][:2] == ["operator", "mean error"]
     assert len(re.findall(r"<dt>Equation</dt>", page)) == 1
+
+
+def test_every_picture_of_noisy_inputs_says_so(inverse, tmp_path, monkeypatch):
+    """Also those of the slides."""
+    run, drawn, noisy = shutil.copytree(inverse[0], tmp_path / "run"), pictures.drawn, []
+
+    def noted(*arguments, **options):
+        figure = drawn(*arguments, **options)
+        noisy.append(any(" with noise" in text for text in texts(figure)))
+        return figure
+
+    monkeypatch.setattr(pictures, "drawn", noted)
+    write_report(run, inverse[1], CPU)
+    assert len(noisy) > 1
+    assert all(noisy)
 
 
 # charts

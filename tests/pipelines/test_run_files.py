@@ -21,7 +21,7 @@ from operators.registry import build_operator
 from operators.training.checkpoint import load_checkpoint, saving_checkpoint
 from pipelines.config.experiment import Experiment, load_experiment
 from pipelines.runs.evaluation import evaluate_run
-from pipelines.runs.folder import RunError
+from pipelines.runs.folder import RunError, check_name
 from pipelines.runs.training import train, train_part
 from tests.pipelines.command import history
 from tests.pipelines.conftest import SMALL
@@ -324,3 +324,12 @@ def test_a_rise_within_one_step_is_refused(refused, store, tmp_path):
     error = refused(*words(store, tmp_path / "run", **rise))
     assert "warmup 0.0625 is one step of 16" in error
     assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_in_the_place_of_a_file_is_refused_with_advice(tmp_path):
+    check_name(tmp_path / "absent.png")
+    (tmp_path / "file.png").write_text("older")
+    check_name(tmp_path / "file.png")
+    (tmp_path / "folder.png").mkdir()
+    with pytest.raises(RunError, match=r"folder\.png .*: remove it, or choose another --out"):
+        check_name(tmp_path / "folder.png")
