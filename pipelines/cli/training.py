@@ -100,15 +100,33 @@ def train_command(
     check_asked(experiment, model, data)  # before PyTorch is imported, which takes seconds
 
     from pdegen.store.reading import open_sealed
+
+    store = None if data is None else open_sealed(data)
+    if store is not None and experiment is None:
+        _check_splits(store, parsed(set_))
+
     from pipelines.config.experiment import asked_for
     from pipelines.tracking.tracker import trackers
 
-    store = None if data is None else open_sealed(data)
     declared = _with_overrides(asked_for(experiment, model, store), store, stream, set_)
     folder = out or Path("runs") / declared.name
     following = trackers(track or [])
     if _train(declared, store, folder, device, precision, compiled, resume, overwrite, following):
         say(folder / f"{declared.training.reported[0]}.safetensors")
+
+
+def _check_splits(store: "Store", overrides: Mapping[str, Any]) -> None:
+    """Refuse a store without the split on which the epoch is chosen, if one is to be chosen."""
+    published = any(
+        key.rpartition(".")[2] == "protocol" and value == "published"
+        for key, value in overrides.items()
+    )
+    if "validation" not in store.metadata.splits and not published:
+        raise SchemaError(
+            f"{store.url} has no split validation, on which the epoch is chosen: give it by "
+            "--split validation=N at the import, or keep the last epoch by "
+            "--set training.protocol=published"
+        )
 
 
 def _with_overrides(

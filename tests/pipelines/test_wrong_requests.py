@@ -6,6 +6,7 @@ import shlex
 import shutil
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
@@ -357,3 +358,20 @@ def test_an_option_is_refused_with_its_own_value_alone(refused, word):
     line = refused("generate", "burgers-quick", word, "--overwrite")
     assert "--overwrite" not in line
     assert "'--workers'" in line
+
+
+def test_a_store_without_validation_says_how_to_train_on_it(pdegen, tmp_path):
+    a = np.random.default_rng(0).standard_normal((2, 10, 16))
+    np.savez(tmp_path / "own.npz", a=a[0], u=a[1])
+    split = ("--split", "train=8", "--split", "test=2")
+    store = tmp_path / "own.zarr"
+    options = ("--input", "a", "--target", "u", "--grid", "periodic", *split)
+    assert pdegen("import", tmp_path / "own.npz", *options, "--out", store).status == 0
+    words = ["train", "--data", store, "--model", "fno", "--set", "model.modes=4", "--set",
+             "epochs=1", "--set", "batch=4", "--out", tmp_path / "run"]  # fmt: skip
+    done = pdegen(*words)
+    assert done.status == 2
+    (line,) = done.err
+    assert "give it by --split validation=N at the import, or keep the last epoch by" in line
+    remedy = line.partition("keep the last epoch by ")[2].split()
+    assert pdegen(*words, *remedy).status == 0
