@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 # options that are added to commands that begin so: fewer samples and a smaller operator
@@ -47,7 +49,23 @@ def commands(root: Path, small: bool = False) -> list[str]:
     unused = [start for start in SMALL if not any(line.startswith(start) for line in lines)]
     assert not unused, f"the README has no command that begins so: {unused}"
     more = [next((SMALL[s] for s in SMALL if line.startswith(s)), "") for line in lines]
-    return [f"{line} {words}" for line, words in zip(lines, more, strict=True)]
+    return [
+        shlex.join(replaced(shlex.split(line), shlex.split(words)))
+        for line, words in zip(lines, more, strict=True)
+    ]
+
+
+def replaced(words: Sequence[str], own: Sequence[str]) -> list[str]:
+    """The words of a command with other values of the options that `own` gives once."""
+    lists = ("--set", "--method")
+    kept, options = list[str](), [w for w in own if w.startswith("--") and w not in lists]
+    at = iter(words)
+    for word in at:
+        if word in options:
+            next(at)
+        else:
+            kept.append(word)
+    return [*kept, *own]
 
 
 def programs(root: Path) -> list[str]:

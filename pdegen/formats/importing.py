@@ -587,7 +587,7 @@ def _plan(
 
     plan = exported_plan(contents)
     if plan is not None:
-        if import_options != ImportOptions():
+        if not import_options.is_default:
             raise FormatError(
                 f"{contents[0].path.name} was exported by pdegen: it is imported without options"
             )

@@ -57,6 +57,11 @@ class ImportOptions:
             raise FormatError(f"--boundary must be a finite number, got {self.boundary}")
 
     @property
+    def is_default(self) -> bool:
+        """Whether nothing is described."""
+        return self == ImportOptions()
+
+    @property
     def inputs(self) -> tuple[str, ...]:
         """Names of the arrays of the input."""
         return (self.input,) if isinstance(self.input, str) else self.input or ()

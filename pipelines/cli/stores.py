@@ -510,7 +510,7 @@ def import_command(
                 files, url, declaration, lambda line: note(f"pdegen: {line}"), **vars(options)
             )
         except NotDescribedError:
-            if declaration == ImportOptions():
+            if declaration.is_default:
                 for line in listing(files):
                     say(line)
             raise

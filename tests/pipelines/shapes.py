@@ -84,5 +84,5 @@ def a_store(
     return sealed_store(
         url, values, variables, shared, SPLITS, domain=domain,
         title="Toy functions", recipe={"name": "toy"}, fingerprint="toy",
-        physics=dict(physics),
+        physics=dict(physics or {}),
     )  # fmt: skip

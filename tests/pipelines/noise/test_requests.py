@@ -12,6 +12,7 @@ from pdegen.store.reading import open_sealed
 from pipelines.config.experiment import load_experiment
 from pipelines.studies.inversions import check_methods, parse_levels, parse_trained
 from tests.pipelines.noise.conftest import CPU, DATA, MODEL, a_study
+from tests.readme import replaced
 
 SETS = [word for key, value in MODEL.items() for word in ("--set", f"{key}={value}")]
 
@@ -117,7 +118,7 @@ def test_the_command_writes_a_report(study, tmp_path):
     ],
 )
 def test_a_wrong_request_ends_with_one_line(study, tmp_path, words, message):
-    outcome = study("--train-levels", "0", "--test-levels", "0", *words)
+    outcome = study(*replaced(["--train-levels", "0", "--test-levels", "0"], words))
     assert outcome.status == 2, outcome.err
     (line,) = outcome.err
     assert re.search(message, line), line
