@@ -90,9 +90,11 @@ _VALID = {"valid_range", "valid_min", "valid_max"}
 
 @dataclass(frozen=True)
 class Packing:
-    """The attributes by which numbers in a file stand for others, as the CF conventions and the
-    NetCDF user guide define them: stored * scale_factor + add_offset, NaN for _FillValue,
-    missing_value and what is not in the valid range."""
+    """How numbers in a file stand for others, by the CF conventions and the NetCDF user guide.
+
+    The values are stored * scale_factor + add_offset. They are NaN where the stored number is
+    _FillValue or missing_value, or outside the valid range.
+    """
 
     attributes: tuple[tuple[str, object], ...]
     stored: np.dtype  # type in the file
@@ -100,12 +102,12 @@ class Packing:
     @classmethod
     def of(cls, attributes: Mapping[str, object], stored: np.dtype) -> Packing | None:
         """The packing that the attributes of an array describe, if any."""
-        found = {
+        packing = {
             key: tuple(value) if isinstance(value, list) else value
             for key, value in attributes.items()
             if key in _CF | _VALID
         }
-        return cls(tuple(sorted(found.items())), stored) if found else None
+        return cls(tuple(sorted(packing.items())), stored) if packing else None
 
     @property
     def words(self) -> str:
@@ -241,7 +243,7 @@ class Contents:
 
     @property
     def decoded(self) -> Contents:
-        """These contents with the packing of each array."""
+        """A copy of the contents, in which each array has the packing of its attributes."""
         attributes: dict[str, dict[str, object]] = {}
         for key, value in self.attributes.items():
             name, _, attribute = key.rpartition("@")

@@ -121,7 +121,7 @@ def described_plan(files: Sequence[Contents], options: ImportOptions) -> Plan:
         splits=split_sizes(options.splits, a.samples),
         domain=domain,
         physics=Physics(boundary={} if options.boundary is None else {"u": options.boundary}),
-        said=_said(places, options),
+        said=_words_of_positions(places, () if named else axes[1], options),
         positions=tuple(name for name, x in places.values() if x is not None),
     )  # fmt: skip
 
@@ -182,9 +182,9 @@ def _axes(
         options = replace(options, input_axes=input_axes, target_axes=target_axes, samples="first")
         of_a, of_u = _axes(whole, a, u, options)
         return of_a[1:], of_u[1:]
-    own = _own_axes(file, a, options.input_axes), _own_axes(file, u, options.target_axes)
-    if own[0] is not None and own[1] is not None:
-        return own[0], own[1]
+    of_a, of_u = _file_axes(file, a, options.input_axes), _file_axes(file, u, options.target_axes)
+    if of_a is not None and of_u is not None:
+        return of_a, of_u
     space = SPACE[: len(a.shape) - (2 if same else 1)]
     position = options.times or ("first" if same else _position_of_times(a, u, options))
     timed = ("time", *space) if position == "first" else (*space, "time")
@@ -230,21 +230,21 @@ def _check_samples(
             )
 
 
-def _own_axes(
+def _file_axes(
     file: Contents, array: Array, given: tuple[str, ...] | None
 ) -> tuple[str, ...] | None:
     """Names of the axes of an array by those that it has in the file. None if they do not tell.
     Raises FormatError if they contradict the given ones."""
     names = file.dims.get(array.name, ())
-    own = tuple(axis_of(name) or "" for name in names)
-    for axis, name, word in zip(own, names, given or (), strict=False):
+    axes = tuple(axis_of(name) or "" for name in names)
+    for axis, name, word in zip(axes, names, given or (), strict=False):
         if axis and word != axis:
             raise FormatError(
                 f"{array.where} has the axes {', '.join(names)}: {name} is not {word}, leave the "
                 "names of the axes out"
             )
-    complete = "" not in own and len(set(own)) == len(own) and {"sample"} < {*own}
-    return own if complete and set(own) & set(SPACE) else None
+    complete = "" not in axes and len(set(axes)) == len(axes) and "sample" in axes
+    return axes if complete and set(axes) & set(SPACE) else None
 
 
 def _position_of_times(a: Array, u: Array, options: ImportOptions) -> str:
@@ -300,14 +300,14 @@ def _along(
 ) -> tuple[str, np.ndarray | None]:
     """The name and the values of the array with the positions along an axis.
 
-    The array is that of `options.coordinates`, the one with the name `dimension` that the axis has
-    in the file, or one whose name stands for the axis (`axis_of`) and whose shape fits: a line, or
-    a mesh that is constant along the other axes. The values are None if there is no such array, or
-    if `options.coordinates` is "none" for the axis.
+    The array is that of `options.coordinates`, or the one with the name `dimension` of the axis in
+    the file. Otherwise it is one whose name stands for the axis (`axis_of`) and whose shape fits: a
+    line, or a mesh that is constant along the other axes. The values are None if there is no such
+    array, or if `options.coordinates` is "none" for the axis.
 
     Raises:
-        FormatError: If the named array does not fit, if several arrays fit and differ, or if the
-            files differ.
+        FormatError: If the named array does not fit, if an array fits another axis instead, if
+            several arrays fit and differ, or if the files differ.
     """
     given = options.coordinates.get(axis)
     if given == "none":
@@ -316,23 +316,32 @@ def _along(
         given = dimension
     only_x = [name for name in sizes if name != "time"] == ["x"]
     taken = {*options.inputs, *options.targets}
-    found: dict[str, np.ndarray] = {}
+    lines: dict[str, np.ndarray] = {}
     for name in files[0].arrays:
         wanted = name == given if given else axis_of(name, only_x) == axis and name not in taken
         if wanted and (values := _line(files, name, axis, sizes)) is not None:
-            found[name] = values
-    if given and not found:
+            lines[name] = values
+    if given and not lines:
         array = files[0].array(given)
         raise FormatError(
             f"--coordinate {axis}={given}: {array.where} {array.shape} does not have the "
             f"{sizes[axis]} positions along {axis}"
         )
-    if not found:
+    if not lines:
+        others = {n: other for other, n in sizes.items() if other != axis}
+        for name, array in files[0].arrays.items():
+            n = math.prod(array.shape)
+            if axis_of(name, only_x) == axis and n == max(array.shape, default=0) and n in others:
+                raise FormatError(
+                    f"{array.where} has {n} positions, as many as there are along {others[n]}, but "
+                    f"{sizes[axis]} are needed along {axis}: name the axes in their order by "
+                    "--input-axes and --target-axes"
+                )
         return "", None
-    name, values = next(iter(found.items()))
-    if any(not np.array_equal(values, other) for other in found.values()):
+    name, values = next(iter(lines.items()))
+    if any(not np.array_equal(values, other) for other in lines.values()):
         raise FormatError(
-            f"{files[0].path.name}: {' and '.join(found)} both fit the axis {axis}: give one by "
+            f"{files[0].path.name}: {' and '.join(lines)} both fit the axis {axis}: give one by "
             f"--coordinate {axis}=NAME"
         )
     return name, values
@@ -407,8 +416,14 @@ def _with_units(coordinate: Coordinate, file: Contents, places: _Places) -> Coor
     return replace(coordinate, attributes={**coordinate.attributes, **attributes})
 
 
-def _said(places: _Places, options: ImportOptions) -> str:
-    """Which positions and times are those of the file, and which are assumed."""
+def _words_of_positions(places: _Places, axes: tuple[str, ...], options: ImportOptions) -> str:
+    """One line that says which positions and times are those of the file and which are assumed.
+
+    Args:
+        places: What was found along each axis.
+        axes: The axes of the target if neither the file nor an option names them.
+        options: The options of the import.
+    """
     read = [f"{axis} from {name}" for axis, (name, x) in places.items() if x is not None]
     assumed = [
         "times are counted" if axis == "time" else f"{axis} from 0 to 1"
@@ -417,6 +432,8 @@ def _said(places: _Places, options: ImportOptions) -> str:
         and not (axis == "time" and options.moments is not None)
     ]  # fmt: skip
     parts = [", ".join(read)] if read else []
+    if len({*axes} & {*SPACE}) > 1 and not options.target_axes:
+        parts.append(f"axes taken as {', '.join(axes)}")
     if assumed:
         parts.append(
             f"assumed, because the file does not say: {', '.join(assumed)} (--coordinate, --length "

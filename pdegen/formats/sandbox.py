@@ -288,9 +288,11 @@ def _reader(path: Path) -> str:
 
 
 def _is_matlab_4(head: bytes) -> bool:
-    """Whether a file begins with the header of a matrix of MATLAB 4: its type as the digits M, 0, P
-    and T, of which M is the byte order; its numbers of rows and columns; whether it is complex; and
-    the length of its name."""
+    """Whether a file begins with the header of a matrix of MATLAB 4.
+
+    The header has five numbers: the type as the digits M, 0, P and T, of which M is the byte order;
+    the numbers of rows and columns; whether the matrix is complex; and the length of its name.
+    """
     for order, m in (("<", 0), (">", 1)):
         if len(head) < 20:
             break

@@ -149,6 +149,23 @@ def test_names_of_axes():
         assert {axis_of(name) for name in names.split()} == {axis}
 
 
+def test_axes_in_another_order_are_noticed_by_the_numbers_of_positions(tmp_path):
+    a, x, y = random(6, 4, 8), np.linspace(0, 1, 8), np.linspace(0, 1, 4)
+    with pytest.raises(FormatError, match="x has 8 positions, as many as there are along y, but 4"):
+        described(tmp_path, {"p": a, "q": a, "x": x, "y": y}, "p", "q", "nodal")
+    axes = ("sample", "y", "x")
+    store = described(
+        tmp_path, {"p": a, "q": a, "x": x, "y": y}, "p", "q", "nodal",
+        input_axes=axes, target_axes=axes,
+    )  # fmt: skip
+    np.testing.assert_array_equal(value(store, "a"), a.swapaxes(1, 2))
+    assert store.raw_attributes["imported"]["positions"] == "x from x, y from y"
+    store = described(tmp_path, {"p": a, "q": a, "x": y, "y": x}, "p", "q", "nodal")
+    assert store.raw_attributes["imported"]["positions"] == (
+        "x from x, y from y; axes taken as sample, x, y"
+    )
+
+
 # several arrays, whole numbers
 
 
