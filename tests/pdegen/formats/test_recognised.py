@@ -1,6 +1,7 @@
 """Published files: recognised by keys and shapes, and stored with what is known of them."""
 
 import json
+from dataclasses import replace
 
 import h5py
 import numpy as np
@@ -228,6 +229,9 @@ def test_the_well_is_read_as_it_is_described(tmp_path):
     file = well_file(tmp_path / "toy.hdf5", {"density": values})
     name, splits = "t0_fields/density", {"train": 3, "test": 1}
     options = ImportOptions(name, name, "cell", splits, times="last", boundary=0.5)
+    with pytest.raises(FormatError, match="dimensions/x has 8 positions, as many as there are"):
+        imported(tmp_path, file, import_options=options)
+    options = replace(options, coordinates={"x": "none", "time": "none"})
     store = imported(tmp_path, file, import_options=options)
     assert store.raw_attributes["physics"] == {"boundary": {"u": 0.5}}
     np.testing.assert_array_equal(value(store, "a"), values[..., 0])
