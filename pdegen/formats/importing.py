@@ -61,8 +61,8 @@ def described_plan(files: Sequence[Contents], options: ImportOptions) -> Plan:
     channels of one variable.
 
     Positions and times are those of the file, if it has them (`_along`). Otherwise an axis has the
-    length 1, and times are counted. `Plan.said` says which. Of a tuple of two tensors, the first is
-    the input and the second the target.
+    length 1, and times are counted. `Plan.positions_text` says which. Of a tuple of two tensors,
+    the first is the input and the second the target.
 
     Raises:
         FormatError: If an option is missing (the message lists the contents of the file), or does
@@ -121,8 +121,8 @@ def described_plan(files: Sequence[Contents], options: ImportOptions) -> Plan:
         splits=split_sizes(options.splits, a.samples),
         domain=domain,
         physics=Physics(boundary={} if options.boundary is None else {"u": options.boundary}),
-        said=_words_of_positions(places, () if named else axes[1], options),
-        positions=tuple(name for name, x in places.values() if x is not None),
+        positions_text=_words_of_positions(places, () if named else axes[1], options),
+        position_arrays=tuple(name for name, x in places.values() if x is not None),
     )  # fmt: skip
 
 
@@ -466,20 +466,22 @@ def listing(paths: Sequence[Path | str]) -> list[str]:
             for key, array in file.arrays.items()
         }
         lines = [f"{file.path.name} ({file.format}) holds"]
-        lines += [f"  {_line_of(file, array)}" for array in arrays.values()]
+        if file.groups:
+            lines = [f"{file.path.name} ({file.format}) holds {file.groups} groups, each with"]
+        lines += [f"  {_line_of(file, key, array)}" for key, array in arrays.items()]
         lines += [f"  {key} {why}" for key, why in file.unreadable.items()]
         return [*lines, *_suggested(file, arrays, [shlex.quote(str(path)) for path in paths])]
 
 
-def _line_of(file: Contents, array: Array) -> str:
+def _line_of(file: Contents, key: str, array: Array) -> str:
     first = array.read((slice(0, 1), *[slice(None)] * (len(array.shape) - 1))[: len(array.shape)])
     small = array.bytes <= SMALL_BYTES
     values = array.values() if small else first
     ends = [f"{float(f(values)):.4g}" for f in (np.min, np.max)] if values.size else []
-    units = file.attributes.get(f"{array.name}@units")
-    axes = file.dims.get(array.name)
+    units = file.attributes.get(f"{key}@units")
+    axes = file.dims.get(key)
     return ", ".join([
-        f"{array.name} {array.shape} {array.dtype}",
+        f"{key} {array.shape} {array.dtype}",
         *([f"axes {' '.join(axes)}"] if axes else []),
         *([f"{ends[0]} to {ends[1]}{'' if small else ' in its first entry'}"] if ends else []),
         *([f"in {printable(units)}"] if units else []),
@@ -488,7 +490,8 @@ def _line_of(file: Contents, array: Array) -> str:
 
 def _suggested(file: Contents, arrays: Mapping[str, Array], words: list[str]) -> list[str]:
     """The command that imports a file, if some of its arrays may be a dataset."""
-    fields = [a for a in arrays.values() if len(a.shape) > 1 and axis_of(a.name) is None]
+    keys = {array: key for key, array in arrays.items()}
+    fields = [a for a in keys if len(a.shape) > 1 and axis_of(a.name) is None]
     fields = [a for a in fields if max(a.shape) < math.prod(a.shape)]
     if not fields:
         return ["no array has samples and points: nothing can be imported"]
@@ -500,10 +503,12 @@ def _suggested(file: Contents, arrays: Mapping[str, Array], words: list[str]) ->
     a = named(_INPUTS, [f for f in fields if not re.fullmatch(_TARGETS, f.name.lower())] or fields)
     rest = [f for f in fields if f is not a and f.shape[0] == a.shape[0]]
     u = named(_TARGETS, rest) if rest else a
-    samples = a.shape[0]
+    samples = file.groups or a.shape[0]
     tenth = max(1, samples // 10)
-    splits = {"train": samples - 2 * tenth, "validation": tenth, "test": tenth}
-    options = [f"--input {shlex.quote(a.name)}", f"--target {shlex.quote(u.name)}"]
+    splits = {"train": samples}
+    if samples > 2:
+        splits = {"train": samples - 2 * tenth, "validation": tenth, "test": tenth}
+    options = [f"--input {shlex.quote(keys[a])}", f"--target {shlex.quote(keys[u])}"]
     # periodic if the values continue from the end of the last axis at its beginning
     index = (slice(0, 1), *[slice(None)] * (len(u.shape) - 1))
     values = u.read(index)[0].astype(float).reshape(-1, u.shape[-1])
@@ -573,8 +578,8 @@ def import_files(
                 f"recognised as {plan.title}, by {plan.recognised_by}; to describe it yourself, "
                 "give --input and --target"
             )
-        if plan.said:
-            tell(plan.said)
+        if plan.positions_text:
+            tell(plan.positions_text)
         if not options.get("skip_failed"):
             try:  # before anything is written
                 job.values(range(1))
@@ -631,7 +636,7 @@ def _summary(contents: list[Contents], sources: list[ImportedFile], plan: Plan) 
     """The attribute `imported`."""
     taken = {array.name for array in plan.arrays}
     taken |= {name for file in contents for name, a in file.arrays.items() if a.name in taken}
-    taken |= {*plan.positions}
+    taken |= {*plan.position_arrays}
     names = {name for file in contents for name in [*file.arrays, *file.unreadable]}
     return {
         "files": [
@@ -651,7 +656,7 @@ def _summary(contents: list[Contents], sources: list[ImportedFile], plan: Plan) 
         "left_out": sorted(names - taken),
         "source": plan.source,
         **({"recognised_by": plan.recognised_by} if plan.recognised_by else {}),
-        **({"positions": plan.said} if plan.said else {}),
+        **({"positions": plan.positions_text} if plan.positions_text else {}),
         **({"warning": plan.warning} if plan.warning else {}),
     }
 

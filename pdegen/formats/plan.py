@@ -442,8 +442,8 @@ class Plan:
     # as; the empty text if nothing does
     contradiction: Callable[[Sample], str] = no_contradiction
     # which positions and times are those of the file, and which are assumed, in one line
-    said: str = ""
-    positions: tuple[str, ...] = ()  # names of the arrays with positions and times
+    positions_text: str = ""
+    position_arrays: tuple[str, ...] = ()  # names of the arrays with positions and times
     # reason for each sample without values, by number
     skipped: Mapping[int, str] = field(default_factory=dict)
 

@@ -454,7 +454,7 @@ def one_of(option: str, word: str | None, allowed: tuple[str, ...]) -> Any:
 
 
 def numbers_of(option: str, text: str) -> tuple[float, ...]:
-    """Parse numbers that are separated by commas."""
+    """Parse the numbers of an option, which are separated by commas."""
     try:
         numbers = tuple(map(float, text.split(",")))
     except ValueError:
@@ -477,7 +477,12 @@ def by_axis(
             raise SchemaError(f"--{option} must be AXIS=VALUE, got {text!r}")
         if one_of(option, axis, axes) in words:
             raise SchemaError(f"--{option} must name each axis once, got {', '.join(texts or [])}")
-        words[axis] = numbers_of(option, word)[0] if numbers else word
+        words[axis] = word
+        if numbers:
+            try:
+                words[axis] = float(word)
+            except ValueError:
+                raise SchemaError(f"--{option} must be AXIS=NUMBER, got {text!r}") from None
     return words
 
 

@@ -375,3 +375,9 @@ def test_a_store_without_validation_says_how_to_train_on_it(pdegen, tmp_path):
     assert "give it by --split validation=N at the import, or keep the last epoch by" in line
     remedy = line.partition("keep the last epoch by ")[2].split()
     assert pdegen(*words, *remedy).status == 0
+
+
+@pytest.mark.parametrize("word", ["x=ten", "x=1,2"])
+def test_a_length_is_one_number(refused, word):
+    line = refused("import", "a.npz", "--length", word)
+    assert line == f"pdegen: --length must be AXIS=NUMBER, got {word!r}"

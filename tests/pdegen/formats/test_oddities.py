@@ -1,5 +1,8 @@
 """Sound files of unusual kinds: what MATLAB, PyTorch, netCDF-3 and Zarr allow."""
 
+import json
+import os
+import pickle
 import shlex
 import struct
 import zlib
@@ -193,6 +196,33 @@ def test_groups_of_zarr_are_parts_of_names(tmp_path):
     assert "train/more/p" in store.raw_attributes["imported"]["left_out"]
 
 
+@pytest.mark.parametrize("escaped", [False, True])
+@pytest.mark.parametrize("name", ["p", "x"])
+def test_a_codec_of_zarr_that_executes_code_is_refused(tmp_path, name, escaped):
+    NUMBERS.to_zarr(tmp_path / "own", zarr_format=2, consolidated=False)
+    path = tmp_path / "own" / name / ".zarray"
+    content = json.loads(path.read_text()) | {"compressor": None, "filters": [{"id": "pickle"}]}
+    text = json.dumps(content)
+    path.write_text(text.replace("pickle", "\\u0070ickle") if escaped else text)
+
+    class Hostile:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "executed"),)
+
+    for chunk in (tmp_path / "own" / name).glob("[0-9]*"):
+        chunk.write_bytes(pickle.dumps(Hostile()))
+    with pytest.raises(FormatError, match="own has the codec pickle, which executes code"):
+        read(tmp_path, tmp_path / "own")
+    assert not (tmp_path / "executed").exists()
+
+
+def test_a_link_in_a_group_of_zarr_is_refused(tmp_path):
+    NUMBERS.to_zarr(tmp_path / "own", consolidated=False)
+    (tmp_path / "own/q/link").symlink_to("/etc/hostname")
+    with pytest.raises(FormatError, match="'link' is a link to another file"):
+        read(tmp_path, tmp_path / "own")
+
+
 def test_a_changed_chunk_of_zarr_is_another_file(tmp_path):
     NUMBERS.to_zarr(tmp_path / "own", consolidated=False)
     store = read(tmp_path, tmp_path / "own")
@@ -299,3 +329,12 @@ def test_an_array_of_frames_is_listed_as_a_trajectory_on_a_circle(tmp_path):
 def test_a_file_without_samples_is_listed_without_a_command(tmp_path):
     lines = listing([hdf5(tmp_path / "own.h5", {"x": X})])
     assert lines[-1] == "no array has samples and points: nothing can be imported"
+
+
+def test_groups_are_listed_with_a_command_that_names_their_arrays(tmp_path):
+    lines, command = listed(groups(tmp_path / "own.h5"))
+    assert lines[0] == "own.h5 (HDF5) holds 12 groups, each with"
+    assert command[3:7] == ["--input", "data", "--target", "data"]
+    assert command[-8:-2] == [
+        "--split", "train=10", "--split", "validation=1", "--split", "test=1",
+    ]  # fmt: skip
