@@ -60,9 +60,14 @@ SMALL_BYTES = 2**24  # largest array that is read as a whole, such as a coordina
 MOST_ARRAYS = 10_000
 # marks of exported files: name of the array with their metadata, value and text of a second mark
 KEY, MARK, WRITTEN = "pdegen", "export", "written by pdegen"
+MESH = "mesh"  # format of files with points and cells
+MESHES = {  # their beginnings, and the names of their formats in meshio
+    b"# vtk DataFile": "vtk", b"$MeshFormat": "gmsh", b"<VTKFile": "vtu", b"<Xdmf": "xdmf",
+}  # fmt: skip
 PAIR = "PyTorch pair"  # format of a tuple of two tensors: the input and the target
 SINGLE = ("NumPy", "PyTorch tensor")  # formats of files with one array, named as the file
-REAL = "arrays of real numbers can be imported"
+KINDS = "biufc"  # of types: bool, integers, floats and complex numbers
+NUMBERS = "arrays of numbers can be imported"
 
 _PART = r"[A-Za-z0-9_][A-Za-z0-9_ .,=+-]{0,127}"
 _NAME = re.compile(rf"{_PART}(/{_PART}){{0,7}}")
@@ -136,8 +141,8 @@ class Packing:
 @dataclass(frozen=True)
 class Array:
     """An array in a file, whose values are read on demand. Raises FormatError if the name could be
-    mistaken for a path, if the type is not bool, integer or float, or if the file is shorter than
-    the array."""
+    mistaken for a path, if the type is not bool, integer, float or complex, or if the file is
+    shorter than the array."""
 
     path: Path  # the imported file
     name: str  # name in the file
@@ -153,9 +158,10 @@ class Array:
                 f"{self.path.name}: an array is named {self.name[:80]!r}: names have letters, "
                 "digits and _ .,=+-, in groups separated by /"
             )
-        if self.dtype.kind not in "biuf":
+        if self.dtype.kind not in KINDS:
             raise FormatError(
-                f"{self.where} is of type {self.dtype}: bool, integers and floats can be imported"
+                f"{self.where} is of type {self.dtype}: bool, integers, floats and complex numbers "
+                "can be imported"
             )
         if any(n < 0 for n in self.shape):
             raise FormatError(f"{self.where} has the impossible shape {self.shape}")
@@ -194,7 +200,7 @@ class Array:
     def decoded(self, attributes: Mapping[str, object]) -> Array:
         """This array with the packing that its attributes describe."""
         packing = Packing.of(attributes, self.dtype)
-        if packing is None or self.dtype.kind == "b":
+        if packing is None or self.dtype.kind in "bc":
             return self
         dtype = packing.unpacked(np.zeros(1, self.dtype)).dtype
         missing = dtype.kind != "f" and {key for key, _ in packing.attributes} - {"_Unsigned"}
@@ -324,7 +330,7 @@ class Request:
 
     path: str  # path of the file
     folder: str  # folder to which arrays are unpacked
-    # "hdf5", "mat", "npz", "parquet", "pt" or "xarrays": the module whose `read` is called
+    # "hdf5", "libraries", "mat", "npz", "parquet" or "pt": the module whose `read` is called
     reader: str
     names: Collection[str] = ()  # arrays to unpack; empty: list all, unpack the small ones
     small: int = 0  # largest size of a small array in bytes

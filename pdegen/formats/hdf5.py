@@ -25,8 +25,9 @@ import numpy as np
 from h5py import h5d, h5t, h5z  # pyright: ignore[reportAttributeAccessIssue]
 
 from pdegen.formats.arrays import (
+    KINDS,
     MOST_ARRAYS,
-    REAL,
+    NUMBERS,
     Array,
     Contents,
     FormatError,
@@ -138,14 +139,14 @@ def _unreadable(dataset: h5py.Dataset) -> str | None:
     kind = dataset.attrs.get("MATLAB_class")
     kind = kind.decode("ascii", "replace") if isinstance(kind, bytes) else None
     if kind is not None and kind not in _NUMBERS_OF_MATLAB:
-        return f"is {kind}: {REAL}"
+        return f"is {kind}: {NUMBERS}"
     try:
         dtype = dataset.dtype
     except (TypeError, ValueError):
-        return f"is of a type that NumPy does not have: {REAL}"
-    if dtype.kind not in "biuf" or dataset.shape is None:
+        return f"is of a type that NumPy does not have: {NUMBERS}"
+    if dtype.kind not in KINDS or dataset.shape is None:
         content = "objects or texts of variable length" if dtype.hasobject else str(dtype)
-        return f"holds {content}: {REAL}"
+        return f"holds {content}: {NUMBERS}"
     return None
 
 

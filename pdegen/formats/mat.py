@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import struct
 import warnings
+import zlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,9 +22,10 @@ from scipy.sparse import issparse
 
 from pdegen.formats.arrays import (
     KEY,
+    KINDS,
     MARK,
     MOST_ARRAYS,
-    REAL,
+    NUMBERS,
     WRITTEN,
     Array,
     Contents,
@@ -35,6 +37,7 @@ from pdegen.formats.arrays import (
 
 _HEADER = 128
 _MATRIX, _COMPRESSED = 14, 15
+_COMPLEX, _FLAGS_WITHIN = 2**11, 256  # bit of the flags, and bytes that hold them
 _CLASSES = {
     "double": "f8", "single": "f4", "logical": "?",
     **{f"{s}int{8 * n}": f"{s or 'i'}{n}" for s in ("", "u") for n in (1, 2, 4, 8)},
@@ -50,16 +53,19 @@ def read(request: Request) -> Contents:
     arrays: dict[str, Array] = {}
     unreadable: dict[str, str] = {}
     with warnings.catch_warnings(action="error"):  # SciPy warns of what it cannot read
-        _check_variables(path)
+        are_complex = _check_variables(path)
         variables = _variables(path)
         if len(variables) > MOST_ARRAYS or len({name for name, *_ in variables}) < len(variables):
             raise FormatError(f"{path.name}: a name is repeated, or more than {MOST_ARRAYS:,} are")
-        for name, shape, kind in variables:
+        for number, (name, shape, kind) in enumerate(variables):
             if kind in _CLASSES:
-                arrays[name] = Array(path, name, tuple(shape), np.dtype(_CLASSES[kind]))
+                dtype = np.dtype(_CLASSES[kind])
+                if are_complex[number : number + 1] == [True]:
+                    dtype = np.result_type(dtype, np.complex64)
+                arrays[name] = Array(path, name, tuple(shape), dtype)
                 check_expansion(arrays[name], path.stat().st_size)
             elif not name.startswith("__"):  # internal variables of MATLAB
-                unreadable[name] = f"is {kind}: {REAL}"
+                unreadable[name] = f"is {kind}: {NUMBERS}"
         wanted = request.wanted(arrays.values())
         # small variables together, because SciPy reads from the start of the file; large ones one
         # by one
@@ -68,14 +74,14 @@ def read(request: Request) -> Contents:
             for name in names:
                 values = loaded[name]
                 if issparse(values):
-                    unreadable[name] = f"is sparse: {REAL}"
+                    unreadable[name] = f"is sparse: {NUMBERS}"
                     del arrays[name]
                     continue
-                if values.shape != arrays[name].shape or values.dtype.kind not in "biuf":
-                    kind = "complex" if values.dtype.kind == "c" else "of another shape"
-                    unreadable[name] = f"is {kind}: {REAL}"
+                if values.shape != arrays[name].shape or values.dtype.kind not in KINDS:
+                    unreadable[name] = f"is of another shape or type: {NUMBERS}"
                     del arrays[name]
                     continue
+                values = values.astype(arrays[name].dtype, copy=False)
                 location = Location(request.target(), 0, "F", values.dtype)
                 values.T.tofile(location.file)
                 arrays[name] = replace(arrays[name], location=location)
@@ -102,13 +108,14 @@ def _variables(path: Path) -> list[tuple[str, tuple[int, ...], str]]:
     return variables
 
 
-def _check_variables(path: Path) -> None:
-    """Raise FormatError if a file is not a sequence of complete variables."""
-    size = path.stat().st_size
+def _check_variables(path: Path) -> list[bool]:
+    """Whether each variable of a file is complex. Raises FormatError if a file is not a sequence of
+    complete variables."""
+    size, are_complex = path.stat().st_size, list[bool]()
     with path.open("rb") as file:
         mark = file.read(_HEADER)[-2:]
         if mark not in (b"IM", b"MI"):  # of MATLAB 4, whose variables SciPy checks
-            return
+            return []
         order = "<" if mark == b"IM" else ">"
         start = _HEADER
         while start < size:
@@ -124,4 +131,10 @@ def _check_variables(path: Path) -> None:
                     f"{path.name}: a variable ends at byte {start + count:,}, the file has "
                     f"{size:,}: it is cut off"
                 )
+            head = file.read(min(count, _FLAGS_WITHIN))
+            if kind == _COMPRESSED:
+                head = zlib.decompressobj().decompress(head, 20)[8:]
+            flags = int.from_bytes(head[8:12], "little" if order == "<" else "big")
+            are_complex.append(bool(flags & _COMPLEX))
             start += count
+    return are_complex

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.lib import format as _format
 
 from pdegen.formats.arrays import (
-    REAL,
+    KINDS,
+    NUMBERS,
     Array,
     Contents,
     FormatError,
@@ -80,8 +81,8 @@ def read(request: Request) -> Contents:
             with archive.open(entry.name) as content:
                 shape, order, stored = _header(content)
                 offset = content.tell()
-            if stored.kind not in "biuf":
-                unreadable[name] = f"is of type {stored}: {REAL}"
+            if stored.kind not in KINDS:
+                unreadable[name] = f"is of type {stored}: {NUMBERS}"
                 continue
             array = Array(path, name, shape, stored.newbyteorder("="))
             if entry.bytes != offset + array.bytes:

@@ -8,7 +8,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
@@ -32,12 +32,14 @@ class ImportOptions:
     # both take the first frame of a trajectory as input and the others as target
     input: str | tuple[str, ...] | None = None
     target: str | tuple[str, ...] | None = None
-    # grid: "periodic", "cell" or "nodal"; or one of these for each axis, as in "periodic,nodal"
+    # grid: "periodic", "cell" or "nodal"; or one of these for each axis, as in "periodic,nodal".
+    # "curvilinear" for a mesh of nodes x[i, j], "cloud" for points in any order
     grid: str | None = None
     # number of samples of train (the first), validation (before test) and test (the last)
     splits: Mapping[str, int] | None = None
-    # whether the axis of samples is the "first" or the "last"
-    samples: Literal["first", "last"] = "first"
+    # whether the axis of samples is the "first" or the "last"; "none" if the file is one sample or
+    # one trajectory, "files" if each file is a sample
+    samples: Literal["first", "last", "none", "files"] = "first"
     # whether the axis of times is the "first" (after the samples) or the "last"
     times: Literal["first", "last"] | None = None
     # names of all axes, from "sample", "time", "channel", "x", "y", "z", in place of `samples` and
@@ -51,6 +53,14 @@ class ImportOptions:
     # length of an axis, by name
     lengths: Mapping[str, float] = field(default_factory=dict[str, float])
     moments: tuple[float, ...] | None = None  # the times of all frames
+    # names of the arrays with the points of a mesh or cloud, with the corners of the cells of a
+    # cloud, and with marks or numbers of its points on the boundary
+    points: str | None = None
+    cells: str | None = None
+    edge: str | None = None
+    # number of frames of a window, and distance between the first frames of two windows
+    window: int | None = None
+    stride: int | None = None
 
     def __post_init__(self) -> None:
         if self.boundary is not None and not math.isfinite(self.boundary):
@@ -189,14 +199,26 @@ _STORED_TYPES = {
     "uint32": "float64",
     "int64": "float64",
     "uint64": "float64",
+    "complex64": "float32",
+    "complex128": "float64",
 }
 _LARGEST_INTEGER = 2**53  # float64 holds all whole numbers up to this one  # fmt: skip
 
 
 @dataclass(frozen=True)
+class Window:
+    """Windows of a trajectory, each of which is a sample."""
+
+    length: int  # number of frames
+    stride: int  # distance between the first frames of two windows
+    count: int  # number of windows in a trajectory
+
+
+@dataclass(frozen=True)
 class View:
     """A part of an array in a file, with names for the axes of the array. Raises FormatError if the
-    names do not fit the shape of the array."""
+    names do not fit the shape of the array. A complex array has two channels for each of its own:
+    the real and the imaginary part."""
 
     array: Array  # the array of the file
     # names of its axes: "sample", "time", "channel", "x", "y", "z" or others; "" for an axis with a
@@ -212,17 +234,13 @@ class View:
     along: tuple[tuple[str, int], ...] = ()
     # function from the values of samples to one number each; None to keep the values
     number: Callable[[np.ndarray], np.ndarray] | None = None
-    # further arrays of the same shape and type, which follow along the axis "channel"
-    beside: tuple[Array, ...] = ()
+    # views whose channels follow those of this one
+    beside: tuple[View, ...] = ()
+    # windows, each of which is a sample; `frames` are counted from the first frame of the window
+    window: Window | None = None
 
     def __post_init__(self) -> None:
         shape = self.array.shape
-        for other in self.beside:
-            if (other.shape, other.dtype) != (shape, self.array.dtype):
-                raise FormatError(
-                    f"{self.array.where} {shape} {self.array.dtype} and {other.name} {other.shape} "
-                    f"{other.dtype} cannot be channels of one variable: they differ"
-                )
         fits = len(self.axes) == len(shape) and all(
             axis or n == 1 for axis, n in zip(self.axes, shape, strict=True)
         )
@@ -231,6 +249,18 @@ class View:
         if not fits:
             names = ", ".join(axis or "1" for axis in self.axes)
             raise FormatError(f"{self.array.where} should have the axes {names}, has {shape}")
+        for other in self.beside:
+            if self._shape_of_one != other._shape_of_one:
+                raise FormatError(
+                    f"{self.array.where} {shape} and {other.array.name} {other.array.shape} cannot "
+                    "be channels of one variable: they differ"
+                )
+
+    @property
+    def _shape_of_one(self) -> dict[str, int]:
+        """The sizes that views beside each other share."""
+        names = {"sample", *self._read} - {"channel"}
+        return {axis: n for axis, n in self.sizes.items() if axis in names}
 
     @property
     def dims(self) -> tuple[str, ...]:
@@ -238,11 +268,26 @@ class View:
         return () if self.number else self._read
 
     @property
+    def parts(self) -> tuple[View, ...]:
+        """This view by itself, and those beside it."""
+        return (replace(self, beside=()), *self.beside) if self.beside else (self,)
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The type of a float that holds the numbers of all parts exactly, as a store has it.
+        Raises FormatError if there is none."""
+        return np.result_type(*(stored_type(part.array) for part in self.parts))
+
+    @property
+    def _is_complex(self) -> bool:
+        return self.array.dtype.kind == "c"
+
+    @property
     def _read(self) -> tuple[str, ...]:
         """The axes of the values that are read, before `number` is applied."""
         one_frame = self.frames is not None and self.frames[1] - self.frames[0] == 1
         dropped = {"", "sample", "part", *(("time",) if one_frame else ())}
-        added = [*dict(self.along), *(["channel"] if self.beside else [])]
+        added = [*dict(self.along), *(["channel"] if self.beside or self._is_complex else [])]
         axes = [axis for axis in dict.fromkeys([*self.axes, *added]) if axis not in dropped]
         order = (*LEADING, "", *SPACE)
         return tuple(sorted(axes, key=lambda axis: order.index(axis if axis in order else "")))
@@ -252,11 +297,17 @@ class View:
         """Number of points along each axis. An array without an axis of samples is one sample."""
         sizes = {"sample": 1, **dict(zip(self.axes, self.array.shape, strict=True))}
         sizes |= dict(self.along)
+        if self.window is not None:
+            sizes["sample"] *= self.window.count
+            if "time" in sizes:
+                sizes["time"] = self.window.length
         for axis, span in (("time", self.frames), ("channel", self.channels)):
             if span is not None:
                 sizes[axis] = span[1] - span[0]
+        if self._is_complex:
+            sizes["channel"] = 2 * sizes.get("channel", 1)
         if self.beside:
-            sizes["channel"] = sizes.get("channel", 1) * (1 + len(self.beside))
+            sizes["channel"] = sum(part.sizes.get("channel", 1) for part in self.parts)
         return sizes
 
     @property
@@ -268,22 +319,37 @@ class View:
             "backwards": list(self.backwards) or None,
             "along": dict(self.along) or None,
             "number": self.number and self.number.__name__,
-            "beside": [array.name for array in self.beside] or None,
+            "beside": [view.array.name for view in self.beside] or None,
+            "window": self.window and asdict(self.window),
         }
         return {name: value for name, value in selection.items() if value is not None}
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Read the values of the samples `start`, ..., `stop` - 1. Returns an array of shape
-        (samples, *dims)."""
+        (samples, *dims). Of complex numbers, the real parts of all channels come before the
+        imaginary parts."""
         if self.beside:
-            parts = [replace(self, array=a, beside=()) for a in (self.array, *self.beside)]
-            axis = ("sample", *self._read).index("channel")
-            values = [part.read(start, stop) for part in parts]
-            one = "channel" not in self.axes
-            return np.stack(values, axis) if one else np.concatenate(values, axis)
-        slices = {"sample": slice(start, stop)}
-        if self.frames is not None:
-            slices["time"] = slice(*self.frames)
+            dims = ("sample", *self._read)
+            values = [
+                part.read(start, stop) if "channel" in part.dims
+                else np.expand_dims(part.read(start, stop), dims.index("channel"))
+                for part in self.parts
+            ]  # fmt: skip
+            return np.concatenate(values, dims.index("channel"))
+        if self.window is None:
+            return self._of(slice(start, stop), self.frames)
+        first, last = self.frames or (0, self.window.length)
+        stride, count = self.window.stride, self.window.count
+        places = [divmod(k, count) for k in range(start, stop)]
+        return np.concatenate([
+            self._of(slice(k, k + 1), (w * stride + first, w * stride + last)) for k, w in places
+        ])  # fmt: skip
+
+    def _of(self, samples: slice, frames: tuple[int, int] | None) -> np.ndarray:
+        """Read these frames of samples of the file."""
+        slices = {"sample": samples}
+        if frames is not None:
+            slices["time"] = slice(*frames)
         if self.part is not None:
             slices["part"] = slice(self.part, self.part + 1)
         if self.channels is not None:
@@ -295,12 +361,24 @@ class View:
         values = values.squeeze(axis=dropped).transpose(
             [axes.index(dim) for dim in dims if dim in axes]
         )
-        values = np.flip(values, tuple(dims.index(axis) for axis in self.backwards))
         added = [axis for axis in dims if axis not in axes]
         values = np.expand_dims(values, [dims.index(axis) for axis in added])
+        values = np.flip(values, tuple(dims.index(axis) for axis in self.backwards))
+        if self._is_complex:
+            values = np.concatenate([np.real(values), np.imag(values)], dims.index("channel"))
         sizes = self.sizes | {"sample": len(values)}
         values = np.broadcast_to(values, [sizes[dim] for dim in dims])
         return self.number(values) if self.number else values
+
+
+def stored_type(array: Array) -> str:
+    """The type of a float that holds the numbers of an array exactly. Raises FormatError if there
+    is none."""
+    if (stored := _STORED_TYPES.get(array.dtype.name)) is None:
+        raise FormatError(
+            f"{array.where} is of type {array.dtype}, which floats do not hold exactly"
+        )
+    return stored
 
 
 @dataclass(frozen=True)
@@ -316,11 +394,8 @@ class FieldPlan:
 
     def __post_init__(self) -> None:
         first = self.views[0]
-        if not self.dtype and first.array.dtype.name not in _STORED_TYPES:
-            raise FormatError(
-                f"{first.array.where} is of type {first.array.dtype}, which floats do not hold "
-                "exactly"
-            )
+        if not self.dtype:
+            assert first.dtype.kind == "f", first.dtype
         for view in self.views[1:]:
             a, b = first.array, view.array
             if (first.dims, self.shape, a.dtype) != (view.dims, _shape(view), b.dtype):
@@ -328,7 +403,26 @@ class FieldPlan:
 
     def reversed(self, axes: tuple[str, ...]) -> FieldPlan:
         """This field, read in reverse order along the given axes."""
-        return replace(self, views=tuple(replace(view, backwards=axes) for view in self.views))
+
+        def flipped(view: View) -> View:
+            own = tuple(axis for axis in axes if axis in view.axes)
+            return replace(view, backwards=own, beside=tuple(map(flipped, view.beside)))
+
+        return replace(self, views=tuple(map(flipped, self.views)))
+
+    def renamed(self, names: Mapping[str, str]) -> FieldPlan:
+        """This field with other names for some axes."""
+
+        def with_names(view: View) -> View:
+            return replace(
+                view,
+                axes=tuple(names.get(axis, axis) for axis in view.axes),
+                backwards=tuple(names.get(axis, axis) for axis in view.backwards),
+                along=tuple((names.get(axis, axis), n) for axis, n in view.along),
+                beside=tuple(map(with_names, view.beside)),
+            )
+
+        return replace(self, views=tuple(map(with_names, self.views)))
 
     @property
     def dims(self) -> tuple[str, ...]:
@@ -358,7 +452,7 @@ class FieldPlan:
         if "channel" in self.dims and "channels" not in attributes:
             count = self.shape[self.dims.index("channel")]
             attributes["channels"] = [f"c{k}" for k in range(count)]  # the same names in all fields
-        dtype = self.dtype or _STORED_TYPES[in_file]
+        dtype = self.dtype or self.views[0].dtype.name
         if in_file != dtype and not self.views[0].number:
             attributes["type_in_file"] = in_file
         return Variable(self.name, self.dims, self.shape, dtype, attributes)
@@ -378,7 +472,8 @@ class FieldPlan:
         """Raise FormatError if the values differ from the digest that the file contains, or are
         whole numbers of 64 bits that float64 does not hold."""
         first = self.views[0].array
-        large = first.dtype.itemsize == 8 and first.dtype.kind in "iu" and not self.dtype
+        types = [] if self.dtype else [part.array.dtype for part in self.views[0].parts]
+        large = any(dtype.itemsize == 8 and dtype.kind in "iu" for dtype in types)
         if not self.sha256 and not large:
             return
         row = math.prod(self.shape) * np.dtype(self.variable.dtype).itemsize
@@ -468,19 +563,18 @@ class Plan:
     def arrays(self) -> list[Array]:
         """The arrays of all variables."""
         views = [view for field in self.fields for view in field.views]
-        return [array for view in views for array in (view.array, *view.beside)]
+        return [part.array for view in views for part in view.parts]
 
     def reading(self, arrays: Mapping[Array, Array]) -> Plan:
         """A copy of this plan that reads other arrays, such as unpacked ones. `arrays` maps each
         array of this plan to its replacement."""
+
+        def ready(view: View) -> View:
+            beside = tuple(map(ready, view.beside))
+            return replace(view, array=arrays[view.array], beside=beside)
+
         return replace(self, fields=tuple(
-            replace(field, views=tuple(
-                replace(
-                    view, array=arrays[view.array], beside=tuple(arrays[a] for a in view.beside)
-                )
-                for view in field.views
-            ))
-            for field in self.fields
+            replace(field, views=tuple(map(ready, field.views))) for field in self.fields
         ))  # fmt: skip
 
 

@@ -117,8 +117,6 @@ def _unreadable(value: Any) -> str | None:
         _dtype(value)
     except TypeError:
         return f"is of type {value.dtype}, which NumPy does not have"
-    if value.dtype.is_complex:
-        return "is complex: arrays of real numbers can be imported"
     return None
 
 

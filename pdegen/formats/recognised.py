@@ -61,6 +61,7 @@ class FileEntry:
     along: tuple[tuple[str, int], ...] = ()
     units: str = "1"
     beside: tuple[str, ...] = ()  # further arrays, which are further channels
+    axes_beside: tuple[tuple[str, ...], ...] = ()  # their axes, if they differ from `axes`
     number: Callable[[np.ndarray], np.ndarray] | None = None
     optional: bool = False
 
@@ -72,9 +73,14 @@ class FileEntry:
         view = View(
             array, self.axes, frames, self.part,
             (channels[0], channels[-1] + 1) if channels else None, self.backwards, self.along,
-            self.number, tuple(map(contents.array, self.beside)),
+            self.number,
         )  # fmt: skip
-        return [view, *(replace(view, array=part) for part in contents.parts(self.key)[1:])]
+        axes = (self.axes, *(self.axes_beside or [self.axes] * len(self.beside)))
+        views = [
+            [replace(view, array=part, axes=names) for part in contents.parts(key)]
+            for key, names in zip((self.key, *self.beside), axes, strict=True)
+        ]
+        return [replace(first, beside=tuple(others)) for first, *others in zip(*views, strict=True)]
 
 
 Facts = Json  # fields of `Published` that depend on the file
@@ -130,8 +136,11 @@ class Published:
                     return None
         if any(sizes[axis] != n for axis, n in self.sizes.items()):
             return None
-        if any(name not in contents.arrays for entry in entries for name in entry.beside):
-            return None
+        for entry in entries:
+            first = contents.arrays[entry.key].shape
+            others = [contents.arrays.get(name) for name in entry.beside]
+            if not entry.axes_beside and any(a is None or a.shape != first for a in others):
+                return None
         facts = self.facts(contents, sizes)
         return None if facts is None else replace(self, entries=tuple(entries), **facts)
 
@@ -393,68 +402,87 @@ MESHES = (_ELASTICITY, _PIPE, _PLASTICITY, _AIRFOIL)
 
 
 def trajectories(contents: Contents, import_options: ImportOptions) -> Published | None:
-    """The description of a file from which one field is imported. The first frame of the field is
-    the input, and the other frames are the target.
+    """The description of a file whose fields are imported as channels: all, or those that
+    `import_options.input` names. The first frame is the input, and the others are the target.
 
-    None if the file is not of The Well. Raises FormatError if there are several fields and
-    `import_options.input` does not name one of them. Also raises FormatError if
-    `import_options.grid` is missing and the boundary conditions do not determine the grid.
+    None if the file is not of The Well. Raises FormatError if a field is not there or has another
+    shape, or if `import_options.grid` is missing and the boundary conditions do not determine it.
     """
     fields = [name for name in contents.arrays if name.startswith(("t0_fields/", "t1_fields/"))]
     if "dimensions/time" not in contents.arrays or not fields:
         return None
-    if len(import_options.inputs) > 1:
+    chosen = import_options.inputs or tuple(fields)
+    if import_options.targets not in ((), chosen) and {*chosen} <= {*contents.arrays}:
         return None
-    name = "".join(import_options.inputs) or (fields[0] if len(fields) == 1 else "")
-    if name in contents.arrays and import_options.target not in (None, name, (name,)):
-        return None
-    if name not in fields:
+    if absent := [name for name in chosen if name not in fields]:
         raise FormatError(
-            f"{contents.path.name} holds several fields or not the given one: choose as input one "
-            f"of {', '.join(fields)}"
+            f"{contents.path.name} has no field {absent[0]}: choose as input some of "
+            f"{', '.join(fields)}"
         )
-    array, times = contents.array(name), contents.array("dimensions/time").values()
-    points = {
-        dim: contents.array(f"dimensions/{dim}").values()
-        for dim in SPACE
-        if f"dimensions/{dim}" in contents.arrays
-    }
-    # a field without an axis or time, or with a grid for each trajectory, has another shape
-    group, _, field = name.partition("/")
-    vector = group == "t1_fields"
-    shape = (times.size, *(x.size for x in points.values()), *([len(points)] if vector else []))
-    lines = all(values.ndim == 1 for values in (times, *points.values()))
-    if array.shape[1:] != shape or times.size < 2 or not lines:
-        raise FormatError(
-            f"{array.where} {array.shape} is not a trajectory on the {times.size} times and "
-            f"{' x '.join(str(x.size) for x in points.values())} points of the file"
-        )
+    times, points = _times_and_points(contents, chosen)
+    names, channels = [name.partition("/")[2] for name in chosen], list[str]()
+    for name, short in zip(chosen, names, strict=True):
+        vector = name.startswith("t1_fields/")
+        channels += [f"{short}_{dim}" for dim in points] if vector else [short]
     kind = import_options.grid or _periodic(contents)
     if kind is None:
         raise FormatError(
             f"{contents.path.name}: its boundaries are not all periodic: give the grid, cell or "
             "nodal, or a word for each axis"
         )
-    axes = ("sample", "time", *points, *(["channel"] if vector else []))
-    title = contents.attributes.get("@dataset_name", contents.path.name)
+    axes = ("sample", "time", *points)
+    of_each = {
+        name: (*axes, "channel") if name.startswith("t1_fields/") else axes for name in chosen
+    }
+    title, words = contents.attributes.get("@dataset_name", contents.path.name), ", ".join(names)
+    first, *others = chosen
     return Published(
         name="the-well",
-        title=f"The Well, {title}: {field}",
+        title=f"The Well, {title}: {words}",
         equation=f"as described for {title} by The Well",
         source="Ohana et al., NeurIPS 2024; its splits are files of their own",
         grid=kind,
-        entries=(
-            FileEntry("a", name, axes, f"{field} at the first time", (0, 1)),
-            FileEntry("u", name, axes, f"{field} at the later times", (1, None)),
+        entries=tuple(
+            FileEntry(
+                variable, first, of_each[first], f"{words} at the {when}", frames,
+                beside=tuple(others), axes_beside=tuple(of_each[name] for name in others),
+            )
+            for variable, when, frames in (
+                ("a", "first time", (0, 1)), ("u", "later times", (1, None)),
+            )
         ),
         splits=lambda counts: {"train": sum(counts)},
         parameters={
             **_parameters(contents),
-            **({"channels": [f"{field}_{dim}" for dim in points]} if vector else {}),
+            **({"channels": channels} if len(channels) > 1 else {}),
         },
         points=points,
         times=times[1:],
-    )
+    )  # fmt: skip
+
+
+def _times_and_points(
+    contents: Contents, fields: Sequence[str]
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """The times and positions of a file of The Well. Raises FormatError if a field has another
+    shape: it lacks an axis or the times, or has a grid for each trajectory."""
+    times = contents.array("dimensions/time").values()
+    points = {
+        dim: contents.array(f"dimensions/{dim}").values()
+        for dim in SPACE
+        if f"dimensions/{dim}" in contents.arrays
+    }
+    for name in fields:
+        array, vector = contents.array(name), name.startswith("t1_fields/")
+        shape = (times.size, *(x.size for x in points.values()), *([len(points)] * vector))
+        lines = all(values.ndim == 1 for values in (times, *points.values()))
+        if array.shape[1:] != shape or times.size < 2 or not lines:
+            raise FormatError(
+                f"{array.where} {array.shape} is not a trajectory on the {times.size} times and "
+                f"{' x '.join(str(x.size) for x in points.values())} points of the file: choose "
+                "fields by --input"
+            )
+    return times, points
 
 
 def _periodic(contents: Contents) -> str | None:

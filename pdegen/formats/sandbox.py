@@ -29,6 +29,7 @@ import numpy as np
 from pdegen.files import check_room
 from pdegen.formats import arrays as limits
 from pdegen.formats.arrays import (
+    MESHES,
     SINGLE,
     Array,
     Contents,
@@ -257,15 +258,15 @@ def is_zarr(path: Path) -> bool:
 def _reader(path: Path) -> str:
     """Name of the module that reads a file. It is determined by the content of the file."""
     if path.is_dir():
-        return "xarrays"
+        return "libraries"
     with path.open("rb") as file:
-        head = file.read(128)
+        head = file.read(256)
         if head.startswith(MAGIC):
             return "npy"
         if head.startswith(b"PAR1"):
             return "parquet"
         if head[:3] == b"CDF" and head[3:4] in (b"\x01", b"\x02", b"\x05"):
-            return "xarrays"
+            return "libraries"
         if head.startswith(b"PK\x03\x04"):
             file.seek(_LOCAL_HEADER)  # name of the first entry
             name = file.read(int.from_bytes(head[26:28], "little"))
@@ -281,9 +282,11 @@ def _reader(path: Path) -> str:
             f"{path.name} is a pickle, which executes code when it is read: write tensors with "
             "torch.save of PyTorch 1.6 or newer, or arrays with numpy.save"
         )
+    if any(start in head for start in MESHES):
+        return "libraries"
     raise FormatError(
-        f"{path.name} is of an unknown format: MATLAB, HDF5, netCDF, Zarr, .npy, .npz and .pt can "
-        "be imported"
+        f"{path.name} is of an unknown format: MATLAB, HDF5, netCDF, Zarr, .npy, .npz, .pt, VTK, "
+        "VTU, XDMF and Gmsh can be imported"
     )
 
 
@@ -321,6 +324,34 @@ def merged(contents: list[Contents]) -> list[Contents]:
     return [replace(single[0], arrays=arrays)]
 
 
+def joined(contents: list[Contents]) -> Contents:
+    """The contents of files, each of which is a sample. The array of a file of one array is named
+    `values`. Raises FormatError if the files do not have the same arrays."""
+    single = contents[0].format in SINGLE
+    named = [
+        dict(zip(["values"] if single else file.arrays, file.arrays.values(), strict=True))
+        for file in contents
+    ]
+    first = named[0]
+    for file, arrays in zip(contents, named, strict=True):
+        for name in {*first, *arrays}:
+            one, other = (of.get(name) for of in (first, arrays))
+            if one is None or other is None:
+                raise FormatError(
+                    f"{contents[0].path.name} and {file.path.name} have different arrays: {name} "
+                    "is in one of them"
+                )
+            if (one.shape, one.dtype) != (other.shape, other.dtype):
+                raise FormatError(
+                    f"{one.where} {one.shape} {one.dtype} and {other.where} {other.shape} "
+                    f"{other.dtype} differ: samples have equal shapes"
+                )
+        if file.groups:
+            raise FormatError(f"{file.path.name} has a group for each sample: it is no sample")
+    further = {name: tuple(arrays[name] for arrays in named[1:]) for name in first}
+    return replace(contents[0], arrays=first, further=further, groups=len(contents))
+
+
 # The child process.
 
 
@@ -334,7 +365,8 @@ def serve() -> None:
 
 def module_of(request: Request) -> str:
     """Name of the module whose function `read` reads a file."""
-    return f"pdegen.formats.{'npy' if request.reader == 'npz' else request.reader}"
+    modules = {"npz": "npy", "parquet": "huggingface"}
+    return f"pdegen.formats.{modules.get(request.reader, request.reader)}"
 
 
 def answered(request: Request) -> dict[str, Any]:

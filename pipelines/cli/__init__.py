@@ -17,7 +17,7 @@ import traceback
 
 from pdegen.files import message_of
 from pdegen.plugins import error_in_plugin
-from pipelines.cli import lists, stores, studies, training  # noqa: F401 (they add commands)
+from pipelines.cli import files, lists, stores, studies, training  # noqa: F401 (they add commands)
 from pipelines.cli.common import Interrupted, LastingInterrupt, app, note
 
 # To wake a thread takes longer than many operations of a small model: on an idle machine threads

@@ -1,4 +1,4 @@
-"""Commands that write and verify stores: generate, noise, verify."""
+"""Commands that write, verify and show stores: generate, noise, verify, info, plot, compare."""
 
 import json
 import time
@@ -27,15 +27,11 @@ from pipelines.cli.common import (
     SkipFailed,
     TakeOver,
     Workers,
-    by_axis,
     command,
     note,
-    numbers_of,
-    one_of,
     parsed,
     print_json,
     say,
-    sizes_of,
     warn_of_few,
     with_sizes,
 )
@@ -350,8 +346,6 @@ def verify_command(
 
     An export is compared with the SHA-256 of its arrays or files.
     """
-    from pipelines.runs.exported import is_no_store, verify_exported
-
     if not is_no_store(store):
         depth = samples if deep else 0
         result = verify_store(store, deep=depth, repair=repair, take_over=take_over)
@@ -397,171 +391,42 @@ def check_verified(result: "Verification") -> None:
         raise Failed(f"{result.url} has {len(result.faults)} fault{plural}")
 
 
-# Commands that convert other formats to stores and stores to other formats: import and export.
+_MODEL = ("config.json", "model.safetensors")
 
 
-ImportedFiles = Annotated[
-    list[Path], typer.Argument(help=".mat, .h5, .nc, .npy, .npz, .pt; or a folder.")
-]
-StoreOut = Annotated[
-    str | None, typer.Option(help="Path or URL of the store; default: data/FILE.zarr.")
-]
-InputArrays = Annotated[
-    list[str] | None,
-    typer.Option(metavar="NAME", help="Name of the input array; repeatable, for channels."),
-]
-TargetArrays = Annotated[
-    list[str] | None,
-    typer.Option(metavar="NAME", help="Name of the target array; repeatable, for channels."),
-]
-GridKinds = Annotated[
-    str | None,
-    typer.Option(help="Grid: periodic, cell or nodal, or one per axis: cell,nodal."),
-]
-SplitSizes = Annotated[
-    list[str] | None, typer.Option(metavar="NAME=SIZE", help="Size of a split; repeatable.")
-]
-SampleAxis = Annotated[str, typer.Option(help="Axis of the samples: first or last.")]
-Times = Annotated[
-    str | None,
-    typer.Option(help="Axis of the times: first or last; or the times of all frames: 0,0.5,2."),
-]
-CoordinateArrays = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="AXIS=NAME",
-        help="Array of the positions along x, y or z, or of the times: time=t; repeatable.",
-    ),
-]
-AxisLengths = Annotated[
-    list[str] | None,
-    typer.Option(metavar="AXIS=LENGTH", help="Length of an axis: x=10; repeatable."),
-]
-InputAxes = Annotated[
-    str | None,
-    typer.Option(metavar="NAMES", help="All axes of the inputs: sample,channel,x,y."),
-]
-TargetAxes = Annotated[
-    str | None,
-    typer.Option(metavar="NAMES", help="All axes of the targets: sample,time,channel,x,y."),
-]
-BoundaryValue = Annotated[
-    float | None, typer.Option(help="Known value of the target on the boundary.")
-]
+def is_no_store(place: str) -> bool:
+    """Whether there is a local file or folder that is no store, not even a damaged one."""
+    from pdegen.store.format import ROOT
+    from pdegen.store.reading import Seal
+
+    path = Path(place)
+    return path.exists() and not any((path / name).exists() for name in (ROOT, Seal.KEY))
 
 
-@command(
-    "import",
-    "pdegen import burgers_data_R10.mat --out data/published.zarr",
-    "pdegen import pairs.h5 --input a --target u --grid cell --split train=1000 --split test=100",
-)
-def import_command(
-    files: ImportedFiles,
-    out: StoreOut = None,
-    input: InputArrays = None,
-    target: TargetArrays = None,
-    grid: GridKinds = None,
-    split: SplitSizes = None,
-    samples: SampleAxis = "first",
-    times: Times = None,
-    coordinate: CoordinateArrays = None,
-    length: AxisLengths = None,
-    input_axes: InputAxes = None,
-    target_axes: TargetAxes = None,
-    boundary: BoundaryValue = None,
-    workers: Workers = None,
-    resume: Resume = False,
-    overwrite: Overwrite = False,
-    take_over: TakeOver = False,
-    skip_failed: SkipFailed = False,
-) -> None:
-    """Convert files of other formats to a store. Published datasets are recognised.
+def verify_exported(path: Path) -> "Verification":
+    """Check a file or folder of `pdegen export`.
 
-    Without options, a file that is not recognised is listed: its arrays, and a command that imports
-    it.
+    Raises:
+        FormatError: If the path is no export, or cannot be read as one.
+        CheckpointError, FileError: If the description of a model is missing or damaged.
+        OSError: If a file cannot be read.
     """
-    from pdegen.domains import GRIDS
-    from pdegen.formats.importing import NotDescribedError, import_files, listing
-    from pdegen.formats.plan import ImportOptions
-    from pdegen.generation.generate import Options
+    from pdegen.formats.export_metadata import FILE, FormatError
+    from pdegen.generation.verify import Verification
+    from pdegen.store.format import ROOT
 
-    shown = shown_shards(f"importing {files[0].name}, shards")
-    options = Options(workers, "threads", resume, overwrite, take_over, skip_failed, shown)
-    check_options(options)
-    moments = None if times in (None, "first", "last") else numbers_of("times", times)
-    declaration = ImportOptions(
-        input=tuple(input) if input else None,
-        target=tuple(target) if target else None,
-        grid=grid and ",".join(one_of("grid", word, tuple(GRIDS)) for word in grid.split(",")),
-        splits=sizes_of(split),
-        samples=one_of("samples", samples, ("first", "last")),
-        times=None if moments else one_of("times", times, ("first", "last")),
-        moments=moments,
-        coordinates=by_axis("coordinate", coordinate, ("x", "y", "z", "time")),
-        lengths=by_axis("length", length, ("x", "y", "z"), numbers=True),
-        input_axes=tuple(input_axes.split(",")) if input_axes else None,
-        target_axes=tuple(target_axes.split(",")) if target_axes else None,
-        boundary=boundary,
+    if path.is_file() or (path / FILE).exists():
+        from pdegen.formats.exporting import verify_export
+
+        return Verification(str(path), verify_export(path))
+    if any((path / name).exists() for name in _MODEL):
+        from pipelines.runs.model_folder import verify_model  # imports PyTorch
+
+        return Verification(str(path), verify_model(path))
+    raise FormatError(
+        f"{path} is neither a store nor an export of pdegen: a store has {ROOT}, the folder of an "
+        f"export {FILE}, and that of a model {_MODEL[0]}"
     )
-    url = f"data/{files[0].stem}.zarr" if out is None else out
-    with keep_shards(url, f"{SKIP}, or correct the file"):
-        try:
-            store = import_files(
-                files, url, declaration, lambda line: note(f"pdegen: {line}"), **vars(options)
-            )
-        except NotDescribedError:
-            if declaration.is_default:
-                for line in listing(files):
-                    say(line)
-            raise
-    if warning := store.raw_attributes["imported"].get("warning"):
-        note(f"pdegen: warning: {warning}")
-    say(store.url)
-
-
-@command(
-    "export",
-    "pdegen export data/burgers.zarr --format mat --out burgers.mat",
-    "pdegen export data/burgers.zarr --format huggingface --out burgers",
-    "pdegen export runs/first --format model --out models/first",
-)
-def export_command(
-    store: Annotated[
-        str,
-        typer.Argument(help="Path or URL of a sealed store; for --format model, folder of a run."),
-    ],
-    format: Annotated[
-        str, typer.Option(help="mat, npy, hdf5, pt or huggingface; for a run: model.")
-    ],
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="File or folder (npy, huggingface, model) to write; default: STORE.FORMAT."
-        ),
-    ] = None,
-    overwrite: Overwrite = False,
-    plugin: Plugin = None,
-) -> None:
-    """Convert a store to another format, or a finished run to a folder of its model.
-
-    The folder of a model is what `operators.load_model` reads.
-    """
-    from pdegen.formats.exporting import export
-
-    path = Path(f"{Path(stem(store)).name}.{format}") if out is None else out
-    if format == "model":
-        from pipelines.runs.model_folder import export_model
-
-        say(export_model(Path(store), path, overwrite=overwrite))
-        return
-    text = None
-    if format == "huggingface":
-        from pdegen.store.reading import open_sealed
-        from pipelines.runs.model_folder import recipe_text
-
-        text = recipe_text(open_sealed(store).raw_attributes["recipe"])
-    shown = shown_shards("exporting, rows" if text else "exporting, shards")
-    say(export(store, format, path, overwrite=overwrite, recipe_text=text, progress=shown))
 
 
 # Commands that show stores and finished runs: info, plot, compare.

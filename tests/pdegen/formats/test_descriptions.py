@@ -176,6 +176,12 @@ def fingerprint(files: list[Contents], options: ImportOptions) -> str:
 
 CUBES = {key: random(8, 8, 8, 8, seed=seed) for seed, key in enumerate("pqr")}
 CUBES["line"] = 2 * CellGrid(8).x
+CUBES |= {key: random(8, 8, seed=seed) for seed, key in enumerate(("before", "after"))}
+CUBES |= {key: random(8, 2, seed=seed) for seed, key in enumerate(("spots", "dots"))}
+CUBES["corners"] = np.array([[0, 1, 2], [1, 2, 3]])
+CUBES["rim"] = np.arange(8) > 5
+CLOUD = ImportOptions("before", "after", "cloud", {"train": 4}, points="spots")
+WINDOWS = ImportOptions("p", "p", "cell", {"train": 4}, coordinates={"x": "none"}, window=4)
 # for each option: options, another value, and what the default means beside these options
 OPTIONS = {
     "input": (ImportOptions("p", "q", "cell", {"train": 4}), "r", None),
@@ -198,6 +204,11 @@ OPTIONS = {
         ImportOptions("p", "p", "cell", {"train": 4}),
         (0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 9.0), None,
     ),
+    "points": (CLOUD, "dots", None),
+    "cells": (CLOUD, "corners", None),
+    "edge": (CLOUD, "rim", None),
+    "window": (WINDOWS, 3, None),
+    "stride": (WINDOWS, 2, 4),
     "boundary": (ImportOptions("p", "q", "cell", {"train": 4}), 0.5, None),
 }  # fmt: skip
 

@@ -197,5 +197,4 @@ def test_cells_structs_and_texts_are_named_with_what_they_are(tmp_path):
     cell = np.empty(2, object)
     cell[:] = [1, "a"]
     others = {"p": cell, "text": "abc", "struct": {"a": 1}, "z": np.array([1j])}
-    refused(mat5(tmp_path / "p.mat", others), match="p is cell: arrays of real numbers")
-    refused(mat5(tmp_path / "q.mat", {"p": np.array([1j])}), match="p is complex")
+    refused(mat5(tmp_path / "p.mat", others), match="p is cell: arrays of numbers")

@@ -224,8 +224,10 @@ def test_what_holds_no_tensors_is_refused(tmp_path, content):
 def test_sparse_and_other_tensors_are_refused(tmp_path):
     sparse = torch.eye(3).to_sparse()
     refused(tensors(tmp_path / "p.pt", {"p": sparse, "q": sparse}), match="p is torch.sparse_coo")
-    complex_ = torch.zeros(6, 8, dtype=torch.complex64)
-    refused(tensors(tmp_path / "q.pt", {"p": complex_, "q": complex_}), match="p is complex")
+    short = torch.zeros(6, 8).to(torch.float8_e4m3fn)
+    refused(
+        tensors(tmp_path / "q.pt", {"p": short, "q": short}), match=r"p is of type torch\.float8"
+    )
 
 
 def test_an_array_of_objects_is_not_executed(tmp_path):
@@ -250,7 +252,7 @@ def npy(path, header, data=b""):
             "{'descr': '<f8', 'fortran_order': False, 'shape': (-1, -1)}",
             "impossible|cannot be read",
         ),
-        ("{'descr': '<c8', 'fortran_order': False, 'shape': (1,)}", "of type complex64"),
+        ("{'descr': '<U8', 'fortran_order': False, 'shape': (1,)}", "cut off|of type <U8"),
         ("{'descr': [('a', '<f8')], 'fortran_order': False, 'shape': (1,)}", "type"),
         ("{'descr': '<f8', 'fortran_order': False}", "cannot be read as .npy"),
         ("__import__('os').system('touch executed')", "cannot be read as .npy"),

@@ -12,7 +12,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from pdegen.formats import huggingface, parquet, sandbox
+from pdegen.formats import huggingface, sandbox
 from pdegen.formats.arrays import FormatError
 from pdegen.formats.exporting import export
 from pdegen.formats.importing import import_files
@@ -237,7 +237,7 @@ def test_a_reader_unpacks_what_is_requested(finished, tmp_path):
     start, stop = finished.metadata.splits["train"]
     for name in finished.variables:
         request = sandbox.Request(str(table), str(tmp_path), "parquet", names=[name])
-        contents = parquet.read(request)
+        contents = huggingface.read(request)
         assert {k for k, array in contents.arrays.items() if array.location} == {name}
         same_bits(contents.arrays[name].values(), finished.values(name, range(start, stop)))
 

@@ -191,13 +191,13 @@ def test_channels_and_times_of_any_place_are_said(tmp_path, space):
         *(
             ({key: tuple(words.split(","))}, (10, 8, 8), (10, 8, 8), f"--{key[:-5]}-axes {words}: ")
             for key in ("input_axes", "target_axes")
-            for words in (
-                "sample,x",
-                "sample,x,x",
-                "sample,x,level",
-                "x,y,time",
-                "sample,time,channel",
-            )
+            for words in ("sample,x", "sample,x,x", "sample,x,level", "x,y,time")
+        ),
+        (
+            {"target_axes": ("sample", "time", "channel")},
+            (10, 8, 8),
+            (10, 8, 8),
+            "--target-axes sample,time,channel: ",
         ),
         ({"grid": "nodal,cell,cell"}, (10, 8, 8), (10, 8, 8), "one of these for each of x, y"),
         ({"grid": "square"}, (10, 8, 8), (10, 8, 8), "one of these for each of x, y"),

@@ -70,7 +70,7 @@ def test_a_string_of_matlab_is_left_out(tmp_path, compressed, first):
     file.write_bytes(data[:128] + note + data[128:] if first else data + note)
     store = read(tmp_path, file)
     assert store.raw_attributes["imported"]["left_out"] == ["note"]
-    with pytest.raises(FormatError, match="note is a string: arrays of real numbers"):
+    with pytest.raises(FormatError, match="note is a string: arrays of numbers"):
         read(tmp_path, file, q="note", overwrite=True)
 
 

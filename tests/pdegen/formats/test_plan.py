@@ -8,7 +8,8 @@ import pytest
 from pdegen.domains import Box, CellGrid, NodalGrid, PeriodicGrid
 from pdegen.formats import arrays
 from pdegen.formats.arrays import Array, Digest, FormatError
-from pdegen.formats.importing import ImportJob, _summary, described_plan
+from pdegen.formats.described import described_plan
+from pdegen.formats.importing import ImportJob, _summary
 from pdegen.formats.plan import (
     FieldPlan,
     ImportOptions,
@@ -290,7 +291,7 @@ def test_each_missing_option_is_named_alone(tmp_path, option):
     options = ImportOptions("p", "q", "cell", {"train": 4})
     word = {
         "input": "--input (name of an array)", "target": "--target (name of an array)",
-        "grid": "--grid (periodic, cell or nodal)",
+        "grid": "--grid (periodic, cell, nodal, curvilinear or cloud)",
         "splits": "--split (NAME=SIZE, of train, validation and test)",
     }[option]  # fmt: skip
     file = contents(tmp_path, {"p": random(5, 4), "q": random(5, 4)})

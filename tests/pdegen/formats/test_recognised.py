@@ -13,6 +13,7 @@ from pdegen.domains import Box, CellGrid, NodalGrid, PeriodicGrid, from_attribut
 from pdegen.equations.base import SampleError
 from pdegen.formats import importing, recognised
 from pdegen.formats.arrays import FormatError
+from pdegen.formats.importing import import_files
 from pdegen.formats.plan import ImportOptions
 from pdegen.formats.recognised import recognised_plan
 from pdegen.formats.sandbox import merged, open_file
@@ -210,12 +211,15 @@ def test_the_well_has_its_first_frame_as_input(tmp_path):
     trains(store)
 
 
-def test_the_well_asks_for_one_of_several_fields_and_for_the_grid(tmp_path):
+def test_fields_of_the_well_are_channels_and_its_grid_is_asked_for(tmp_path):
     values = random(5, 4, 8, 8, dtype="f4")
     fields = {"density": values, "pressure": 2 * values}
     file = well_file(tmp_path / "toy.hdf5", fields, bc="WALL")
     with pytest.raises(FormatError, match="t0_fields/density, t0_fields/pressure"):
-        imported(tmp_path, file)
+        imported(tmp_path, file, import_options=ImportOptions(input="t0_fields/heat"))
+    both = import_files([file], str(tmp_path / "both.zarr"), ImportOptions(grid="cell"))
+    np.testing.assert_array_equal(value(both, "u"), np.stack([values, 2 * values], 2)[:, 1:])
+    assert both.raw_attributes_of("u")["channels"] == ["density", "pressure"]
     one = ImportOptions(input="t0_fields/pressure")
     with pytest.raises(FormatError, match="give the grid"):
         imported(tmp_path, file, import_options=one)

@@ -1,0 +1,339 @@
+"""Files with the layouts of public ones: without options their command is printed, and it works."""
+
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import xarray as xr
+from scipy.io import loadmat, netcdf_file
+
+from pdegen.domains import Cloud
+from pdegen.formats.arrays import FormatError
+from pdegen.formats.importing import import_files, listing
+from pdegen.formats.plan import ImportOptions
+from pipelines.cli import app
+from pipelines.config.experiment import domain_of
+from tests.pdegen.formats import layouts
+from tests.pdegen.formats.files import imported
+from tests.pipelines.command import quietly
+
+DECLARED = [
+    "burgers_shock.mat", "NLS.mat", "cylinder_nektar_wake.mat", "era5.nc", "era5_classic.nc",
+    "pair.pt", "plate.vtu", "initial.npy",
+]  # fmt: skip
+RECOGNISED = {
+    "2D_diff-react_NA_NA.h5": "PDEBench", "2D_rdb_NA_NA.h5": "PDEBench",
+    "1D_CFD_Rand_Eta0.1_Zeta0.1_periodic_Train.hdf5": "PDEBench",
+    "acoustic_scattering_inclusions_chunk_0.hdf5": "The Well",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    return layouts.write(tmp_path_factory.mktemp("layouts"))
+
+
+def windows(u: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
+    """First and later frames of the windows of a trajectory, whose first axis is that of times."""
+    cut = [u[k : k + length] for k in range(0, len(u) - length + 1, length)]
+    return np.stack([w[0] for w in cut]), np.stack([w[1:] for w in cut])
+
+
+def expected(name: str, paths: list[Path]) -> tuple[np.ndarray, np.ndarray]:
+    """Input and target of a file, as SciPy, h5py, PyTorch, meshio and NumPy read it."""
+    path = paths[0]
+    if name == "burgers_shock.mat":
+        return windows(loadmat(path)["usol"].T, 10)
+    if name == "NLS.mat":
+        u = loadmat(path)["uu"].T
+        return windows(np.stack([u.real, u.imag], axis=1), 8)
+    if name == "cylinder_nektar_wake.mat":
+        return windows(loadmat(path)["U_star"].transpose(2, 1, 0), 10)
+    if name == "era5.nc":
+        with h5py.File(path) as file:
+            packed = file["t2m"][...]
+        return windows((packed * 0.002 + 280.0)[:, ::-1].swapaxes(1, 2), 8)
+    if name == "era5_classic.nc":
+        with netcdf_file(path, mmap=False) as file:
+            packed = file.variables["t2m"][:].copy()
+        return windows((packed * 0.002 + 280.0)[:, ::-1].swapaxes(1, 2), 8)
+    if name == "pair.pt":
+        import torch
+
+        a, u = torch.load(path)
+        return a.numpy(), u.numpy()
+    if name == "plate.vtu":
+        import meshio
+
+        data = [meshio.read(path).point_data for path in paths]
+        return (
+            np.stack([one["load"] for one in data]),
+            np.stack([one["displacement"].T for one in data]),
+        )
+    return np.load(paths[0]), np.load(paths[1])
+
+
+@pytest.mark.parametrize("name", DECLARED)
+def test_the_printed_command_imports_the_values(files, name, tmp_path):
+    lines = listing(files[name])
+    assert lines[-2].endswith("if the guesses are right, import it by"), lines[-2]
+    words = shlex.split(lines[-1])
+    assert words[:2] == ["pdegen", "import"]
+    quietly(*words[1:-1], tmp_path / "s.zarr")
+    store = xr.open_zarr(str(tmp_path / "s.zarr"))
+    a, u = expected(name, files[name])
+    rtol = 1e-8 if name == "era5_classic.nc" else 1e-15  # SciPy stores its factor as float32
+    np.testing.assert_allclose(store.a.values, a, rtol=rtol)
+    np.testing.assert_allclose(store.u.values, u, rtol=rtol)
+    quietly("verify", tmp_path / "s.zarr")
+
+
+@pytest.mark.parametrize("name", RECOGNISED)
+def test_recognised_layouts_need_no_options(files, name, tmp_path):
+    said = list[str]()
+    store = import_files(files[name], str(tmp_path / "s.zarr"), tell=said.append)
+    assert said[0].startswith(f"recognised as {RECOGNISED[name]}")
+    quietly("verify", store.url)
+
+
+def test_the_mesh_of_a_vtu_file_has_its_cells_and_boundary(files, tmp_path):
+    options = ImportOptions("load", "displacement", splits={"train": 20, "test": 4})
+    store = imported(tmp_path, *files["plate.vtu"], import_options=options)
+    domain = domain_of(store)
+    assert isinstance(domain, Cloud)
+    assert np.isclose(domain.weights.sum(), 4)  # the plate has sides of 2
+    x = domain.points
+    np.testing.assert_array_equal(domain.boundary, ((x == 0) | (x == 2)).any(axis=1))
+
+
+# Own points.
+
+N = 40
+DRAW = np.random.default_rng(0)
+SHARED, MOVING = DRAW.uniform(0, 1, (N, 2)), DRAW.uniform(0, 1, (12, N, 2))
+A, U = DRAW.standard_normal((2, 12, N))
+CELLS = np.stack([np.arange(N - 2), np.arange(1, N - 1), np.arange(2, N)], axis=-1)
+SPLITS = {"train": 8, "validation": 2, "test": 2}
+OF_CLOUD = ImportOptions("a", "u", "cloud", SPLITS)
+
+
+def npz(path: Path, **arrays: np.ndarray) -> Path:
+    np.savez(path / "own.npz", **{"a": A, "u": U, **arrays})
+    return path / "own.npz"
+
+
+@pytest.mark.parametrize(
+    ("arrays", "options"),
+    [
+        ({"points": SHARED}, {}),
+        ({"where": SHARED}, {"points": "where"}),
+        ({"where": SHARED.T}, {"points": "where"}),
+        ({"x": SHARED[:, 0], "y": SHARED[:, 1]}, {}),
+        ({"p": SHARED[:, :1], "q": SHARED[:, 1:]}, {"coordinates": {"x": "p", "y": "q"}}),
+    ],
+)
+def test_points_that_all_samples_share(tmp_path, arrays, options):
+    store = imported(tmp_path, npz(tmp_path, **arrays), import_options=replace(OF_CLOUD, **options))
+    np.testing.assert_array_equal(domain_of(store).points, SHARED)
+    np.testing.assert_array_equal(store.values("u"), U)
+    assert store.raw_attributes_of("u")["coordinates"] == "x y"
+
+
+@pytest.mark.parametrize("moved", [(0, 1, 2), (0, 2, 1), (1, 2, 0), (2, 1, 0)])
+def test_points_of_each_sample(tmp_path, moved):
+    options = ImportOptions("a", "u", "cloud", SPLITS, points="where")
+    file = npz(tmp_path, where=MOVING.transpose(moved))
+    store = imported(tmp_path, file, import_options=options)
+    assert domain_of(store).moves
+    for k, axis in enumerate("xy"):
+        np.testing.assert_array_equal(store.values(axis), MOVING[..., k])
+        assert store.raw_attributes_of(axis)["role"] == "geometry"
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_cells_and_edges_are_counted_from_0_or_1(tmp_path, first):
+    options = ImportOptions("a", "u", "cloud", SPLITS, points="x", cells="tri", edge="rim")
+    rim = np.array([0, 3, N - 1])
+    file = npz(tmp_path, x=SHARED, tri=CELLS + first, rim=rim + first)
+    said = list[str]()
+    store = imported(tmp_path, file, import_options=options, tell=said.append)
+    domain = domain_of(store)
+    assert isinstance(domain, Cloud)
+    np.testing.assert_array_equal(domain.cells, CELLS)
+    assert np.flatnonzero(domain.boundary).tolist() == rim.tolist()
+    assert ("points of tri are counted from 1" in said[0]) == bool(first)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "options", "message"),
+    [
+        ({}, {}, "the positions of the 40 points are needed: give --points NAME"),
+        ({"points": SHARED[1:]}, {}, "are needed: give --points"),
+        ({"w": SHARED[1:]}, {"points": "w"}, "does not have the positions of the 40 points"),
+        ({"y": SHARED[:, 1]}, {}, "positions are given along y: x comes first"),
+        ({"x": SHARED, "t": CELLS + 0.5}, {"points": "x", "cells": "t"}, "rows of whole numbers"),
+        ({"x": SHARED, "t": CELLS + 5}, {"points": "x", "cells": "t"}, "indices of points"),
+        ({"x": SHARED, "e": U[0, :4] > 0}, {"points": "x", "edge": "e"}, "edge has shape"),
+        ({"x": SHARED}, {"points": "x", "grid": "nodal"}, "--points needs --grid cloud or curv"),
+    ],
+)
+def test_points_that_do_not_fit_are_refused(tmp_path, arrays, options, message):
+    with pytest.raises(FormatError, match=message):
+        imported(tmp_path, npz(tmp_path, **arrays), import_options=replace(OF_CLOUD, **options))
+
+
+def test_a_curvilinear_mesh_has_two_arrays_of_positions(tmp_path):
+    r, phi = np.meshgrid(np.linspace(1, 2, 5), np.linspace(0, 1, 8), indexing="ij")
+    a, u = A.reshape(12, 5, 8), U.reshape(12, 5, 8)
+    np.savez(tmp_path / "own.npz", a=a, u=u, X=r * np.cos(phi), Y=r * np.sin(phi))
+    options = ImportOptions("a", "u", "curvilinear", SPLITS)
+    store = imported(tmp_path, tmp_path / "own.npz", import_options=options)
+    assert np.isclose(domain_of(store).weights.sum(), 1.5, rtol=0.02)  # area of the sector
+    np.testing.assert_array_equal(store.values("u"), u)
+
+
+@pytest.mark.parametrize("falling", [False, True])
+def test_a_nodal_axis_of_unequal_steps_is_a_mesh(tmp_path, falling):
+    x = np.linspace(0, 1, N) ** 2
+    order = slice(None, None, -1) if falling else slice(None)
+    said = list[str]()
+    options = ImportOptions("a", "u", "nodal", SPLITS)
+    file = npz(tmp_path, x=x[order])
+    store = imported(tmp_path, file, import_options=options, tell=said.append)
+    np.testing.assert_array_equal(domain_of(store).points[:, 0], x)
+    np.testing.assert_array_equal(store.values("u"), U[:, order])
+    assert "x rise by unequal steps: the points are a mesh" in said[0]
+    assert np.isclose(domain_of(store).weights.sum(), 1)
+
+
+@pytest.mark.parametrize("grid", ["periodic", "cell"])
+def test_an_axis_of_unequal_steps_is_no_other_grid(tmp_path, grid):
+    options = ImportOptions("a", "u", grid, SPLITS)
+    with pytest.raises(FormatError, match="do not rise by equal steps"):
+        imported(tmp_path, npz(tmp_path, x=np.linspace(0, 1, N) ** 2), import_options=options)
+
+
+# Windows of trajectories, several files, numbers of samples, complex numbers.
+
+TRAJECTORY = DRAW.standard_normal((30, 16))
+
+
+@pytest.mark.parametrize(("window", "stride"), [(2, None), (5, 5), (5, 2), (6, 1), (3, 4)])
+def test_windows_of_a_trajectory_never_share_a_time_between_splits(tmp_path, window, stride):
+    np.save(tmp_path / "w.npy", TRAJECTORY)
+    step = stride or window
+    count = (30 - window) // step + 1
+    sizes = {"train": 1, "validation": 1, "test": 1}
+    options = ImportOptions(
+        "w", "w", "periodic", sizes, "none", input_axes=("time", "x"), target_axes=("time", "x"),
+        window=window, stride=stride, moments=tuple(0.5 * k for k in range(30)),
+    )  # fmt: skip
+    store = imported(tmp_path, tmp_path / "w.npy", import_options=options)
+    cut = np.stack([TRAJECTORY[k * step : k * step + window] for k in range(count)])
+    np.testing.assert_array_equal(store.values("a"), cut[:, 0])
+    u = store.values("u")
+    np.testing.assert_array_equal(u.reshape(count, -1, 16), cut[:, 1:])
+    np.testing.assert_allclose(store.values("time"), 0.5 * np.arange(1, window))
+    frames = {
+        name: {t for k in range(*ends) for t in range(k * step, k * step + window)}
+        for name, ends in store.raw_attributes["splits"].items()
+    }
+    assert len(frames) == 3
+    assert not frames["train"] & frames["validation"]
+    assert not frames["validation"] & frames["test"]
+
+
+def test_too_large_splits_of_windows_say_what_fits(tmp_path):
+    np.save(tmp_path / "w.npy", TRAJECTORY)
+    options = ImportOptions(
+        "w", "w", "periodic", {"train": 10, "test": 2}, "none", input_axes=("time", "x"),
+        target_axes=("time", "x"), window=6, stride=2,
+    )  # fmt: skip
+    with pytest.raises(FormatError, match=r"13 windows cannot .* train has at most 9"):
+        imported(tmp_path, tmp_path / "w.npy", import_options=options)
+
+
+def test_windows_of_several_trajectories_stay_together(tmp_path):
+    w = DRAW.standard_normal((4, 12, 16))
+    np.save(tmp_path / "w.npy", w)
+    options = ImportOptions("w", "w", "periodic", {"train": 6, "test": 2}, window=6)
+    store = imported(tmp_path, tmp_path / "w.npy", import_options=options)
+    np.testing.assert_array_equal(store.values("a"), w[:, ::6].reshape(8, 16))
+    assert store.raw_attributes["splits"] == {"train": [0, 6], "test": [6, 8]}
+
+
+@pytest.mark.parametrize("window", [1, 31])
+def test_a_window_has_from_two_to_all_times(tmp_path, window):
+    np.save(tmp_path / "w.npy", TRAJECTORY)
+    axes = ("time", "x")
+    options = ImportOptions("w", "w", "nodal", {"train": 1}, "none", input_axes=axes,
+                            target_axes=axes, window=window)  # fmt: skip
+    with pytest.raises(FormatError, match=f"--window {window}.*has 30 times"):
+        imported(tmp_path, tmp_path / "w.npy", import_options=options)
+
+
+def test_each_file_is_a_sample(tmp_path):
+    files = list[Path]()
+    for k in range(12):
+        files.append(tmp_path / f"{k:03d}.npz")
+        np.savez(files[-1], a=A[k], u=U[k], x=np.linspace(0, 2, N))
+    options = ImportOptions("a", "u", "nodal", SPLITS, "files")
+    store = imported(tmp_path, *files, import_options=options)
+    np.testing.assert_array_equal(store.values("u"), U)
+    assert domain_of(store).grids[0].length == 2
+    np.savez(files[5], a=A[5], u=U[5, 1:], x=np.linspace(0, 2, N))
+    with pytest.raises(FormatError, match=r"005\.npz: u \(39,\).* differ: samples have equal"):
+        import_files(files, str(tmp_path / "other.zarr"), options)
+
+
+def test_numbers_of_samples_are_inputs_beside_functions(tmp_path):
+    nu = DRAW.uniform(1, 2, 12)
+    file = npz(tmp_path, nu=nu)
+    options = ImportOptions(("a", "nu"), "u", "nodal", SPLITS)
+    store = imported(tmp_path, file, import_options=options)
+    repeated = np.repeat(nu[:, None], N, axis=1)
+    np.testing.assert_array_equal(store.values("a"), np.stack([A, repeated], axis=1))
+    assert store.raw_attributes_of("a")["channels"] == ["a", "nu"]
+
+
+def test_numbers_of_samples_are_inputs_or_targets_alone(tmp_path):
+    nu = DRAW.uniform(1, 2, (12, 3))
+    options = ImportOptions("nu", "u", "nodal", SPLITS, input_axes=("sample", "channel"),
+                            target_axes=("sample", "x"))  # fmt: skip
+    store = imported(tmp_path, npz(tmp_path, nu=nu), import_options=options)
+    np.testing.assert_array_equal(store.values("a"), np.repeat(nu[..., None], N, axis=2))
+
+
+def test_complex_numbers_are_two_channels_in_every_format(tmp_path):
+    import torch
+    from scipy.io import savemat
+
+    a, u = A + 1j * U, U - 2j * A
+    np.savez(tmp_path / "c.npz", a=a, u=u)
+    torch.save({"a": torch.from_numpy(a), "u": torch.from_numpy(u)}, tmp_path / "c.pt")
+    for name, packed in (("c.mat", False), ("packed.mat", True)):
+        savemat(tmp_path / name, {"a": a, "u": u}, do_compression=packed)
+    with h5py.File(tmp_path / "c.h5", "w") as file:
+        file["a"], file["u"] = a, u
+    options = ImportOptions("a", "u", "nodal", SPLITS)
+    for name in ("c.npz", "c.pt", "c.mat", "packed.mat", "c.h5"):
+        store = import_files([tmp_path / name], str(tmp_path / f"{name}.zarr"), options)
+        np.testing.assert_array_equal(store.values("u"), np.stack([u.real, u.imag], axis=1))
+        assert store.raw_attributes_of("u")["channels"] == ["real.u", "imaginary.u"]
+
+
+def test_axes_without_positions_beside_others_that_have_them_are_asked_for(tmp_path):
+    both = DRAW.standard_normal((12, 8, 2))
+    np.savez(tmp_path / "own.npz", a=both, u=both, x=np.arange(8))
+    options = ImportOptions("a", "u", "periodic", SPLITS)
+    with pytest.raises(FormatError, match="positions along x, and none along a further axis of 2"):
+        imported(tmp_path, tmp_path / "own.npz", import_options=options)
+
+
+def test_the_new_options_are_those_of_the_command():
+    (command,) = [c for c in app.registered_commands if c.name == "import"]
+    names = {*command.callback.__annotations__}
+    assert {"points", "cells", "edge", "window", "stride"} <= names
