@@ -39,7 +39,7 @@ DECLARATION = "Strict"  # the base class of declarations
 MODULE_LINES, FUNCTION_LINES = 700, 60  # longer ones are listed
 GROUP = 3  # definitions of a group that could be a module
 SMALL = 8  # lines of a function that could stand at its call
-LISTS = ("__init__", "registry")  # names of modules that import others only to list them
+LISTS = ("__init__", "api", "registry")  # names of modules that import others only to list them
 
 Source = Mapping[PurePosixPath, str]
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from pdegen.version import __version__
 
 if TYPE_CHECKING:
-    from pdegen.api import generate, load_plugin, open, recipes, verify
+    from pdegen.api import from_xarray, generate, load_plugin, open, recipes, verify
 
-__all__ = ["__version__", "generate", "load_plugin", "open", "recipes", "verify"]
+__all__ = ["__version__", "from_xarray", "generate", "load_plugin", "open", "recipes", "verify"]
 
 
 def __getattr__(name: str) -> Any:

@@ -9,6 +9,7 @@ import shlex
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from os import PathLike, fspath
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -93,7 +94,7 @@ def import_files(
 
 def from_xarray(
     dataset: xr.Dataset,
-    url: str,
+    out: str | PathLike[str],
     *,
     input: str | Sequence[str],
     target: str | Sequence[str],
@@ -103,7 +104,7 @@ def from_xarray(
     tell: Callable[[str], None] = lambda text: None,
     describe: Mapping[str, Any] = MappingProxyType({}),
     **options: Any,
-) -> Store:
+) -> str:
     """Write variables of an xarray dataset to a sealed store, by the code that imports files.
 
     The dataset may be in memory, opened from any file that xarray reads, or computed by Dask block
@@ -113,7 +114,7 @@ def from_xarray(
 
     Args:
         dataset: The dataset.
-        url: Path or URL of the store.
+        out: Path or URL of the store.
         input: Names of the variables of the input. Several are channels.
         target: Names of the variables of the target. The same as `input` takes the first time as
             input and the later ones as target.
@@ -127,7 +128,7 @@ def from_xarray(
         options: The fields of `pdegen.generation.generate.Options`.
 
     Returns:
-        The store.
+        Path or URL of the store.
 
     Raises:
         FormatError: If a variable is absent or not of numbers, or as for `import_files`.
@@ -137,12 +138,12 @@ def from_xarray(
     >>> import xarray as xr
     >>> u = xr.DataArray(np.eye(8), dims=("run", "x"), coords={"x": np.arange(8) / 4})
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     store = from_xarray(
+    ...     url = from_xarray(
     ...         xr.Dataset({"a": u, "u": u + 1}), f"{folder}/own.zarr", input="a", target="u",
     ...         sample="run", grid="periodic", splits={"train": 6, "test": 2},
     ...     )
-    ...     float(store.values("x")[-1])
-    1.75
+    ...     xr.open_zarr(url).x.values[-1]
+    np.float64(1.75)
     """
     names = [(key,) if isinstance(key, str) else tuple(key) for key in (input, target)]
     if sample is None:
@@ -164,7 +165,7 @@ def from_xarray(
         plan = described_plan([contents], described)
         files = [array.location.file for array in contents.arrays.values() if array.location]
         sources = [ImportedFile.of(file) for file in files]
-        return _written([contents], sources, plan, plan, url, tell, options)
+        return _written([contents], sources, plan, plan, fspath(out), tell, options).url
 
 
 def _dumped(
