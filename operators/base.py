@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
@@ -124,6 +124,8 @@ class Operator(nn.Module, ABC):
             this order.
         by_channels: Prefixes of the names of tensors whose shapes depend on the channels. These
             tensors keep their initial values if published weights have other channels.
+        points_per: Numbers of points along an axis that one unit of an argument needs, by the name
+            of the argument: two for a mode. See `suited`.
         added: Names of arguments that earlier versions did not have. Experiments and checkpoints
             omit them at their defaults, so that the records of earlier trainings stay the same.
 
@@ -153,6 +155,7 @@ class Operator(nn.Module, ABC):
     package: ClassVar[str] = ""
     released_names: ClassVar[tuple[tuple[str, str], ...]] = ()
     by_channels: ClassVar[tuple[str, ...]] = ()
+    points_per: ClassVar[Mapping[str, int]] = {}
     added: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
@@ -175,6 +178,22 @@ class Operator(nn.Module, ABC):
     def dims_with(cls, settings: Mapping[str, object]) -> tuple[int, ...]:
         """Numbers of space dimensions that the class supports with these settings."""
         return cls.dims
+
+    @classmethod
+    def suited(cls, settings: Mapping[str, Any], domain: Domain) -> dict[str, object]:
+        """Settings in place of those that a domain does not allow, such as fewer modes on a coarse
+        grid. Empty if all are possible.
+
+        Args:
+            settings: All arguments of the constructor that are settings.
+            domain: The domain.
+        """
+        least = min(domain.shape)
+        return {
+            name: max(1, least // points)
+            for name, points in cls.points_per.items()
+            if isinstance(value := settings[name], int) and value * points > least
+        }
 
     @abstractmethod
     def forward(

@@ -6,7 +6,7 @@ camlab-ethz/ConvolutionalNeuralOperator (6e76519), CNO1d_simplified and CNO2d_si
 """
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Float
@@ -16,6 +16,7 @@ from operators.base import MESHES, Function, Mask, Points, Preset, Targets, at_l
 from operators.nn.pointwise import CONVOLUTIONS, NORMS
 from operators.nn.resample import Resampling, resampled
 from operators.nn.tokens import Coordinates, PointOperator, Positions
+from pdegen.domains import Domain
 
 Normalization = Literal["batch", "none"]
 Image = Float[Tensor, "batch c *grid"]
@@ -161,6 +162,11 @@ class CNO(PointOperator):
         "airfoil": Preset(_CLASSIC | {"size": 128}, 2_607_505, _SCRIPT, (2, 1), 2),
         "pipe": Preset(_CLASSIC | {"size": 128}, 2_607_505, "ours: as airfoil", (2, 1), 2),
     }
+
+    @classmethod
+    def suited(cls, settings: Mapping[str, Any], domain: Domain) -> dict[str, object]:
+        most = max(1, min(domain.shape).bit_length() - 1)
+        return {"levels": most} if settings["levels"] > most and not settings["size"] else {}
 
     def __init__(
         self,

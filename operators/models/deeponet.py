@@ -9,7 +9,7 @@ Nonlinear reconstruction for operator learning of PDEs with discontinuities, ICL
 import math
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Float
@@ -43,6 +43,7 @@ from operators.nn.neighbours import (
     sensor_count,
 )
 from operators.nn.tokens import TokenPoints, flattened, mesh
+from pdegen.domains import Box, Domain
 
 # POD-DeepONet: a network predicts coefficients of the POD modes of the training targets.
 
@@ -92,6 +93,22 @@ def _check_modes(modes: int, samples: int, points: int) -> None:
         )
 
 
+def _suited(settings: Mapping[str, Any], domain: Domain) -> dict[str, object]:
+    """Sensors at all points, if the sensors of a circle of length 1 are no points of the domain."""
+    sensors, n = settings["sensors"], math.prod(domain.shape)
+    circles = isinstance(domain, Box) and all(
+        (grid.kind, grid.start, grid.length) == ("periodic", 0, 1) and grid.n % sensors == 0
+        for grid in domain.grids
+    )
+    if settings["sensor_grid"] != "periodic" or circles:
+        changed: dict[str, object] = {}
+    else:
+        changed = {"sensors": n, "sensor_grid": "points"}
+    if "points" in settings and settings["points"] is None and n != sensors**domain.dim:
+        changed["points"] = n
+    return changed
+
+
 class PODDeepONet(Operator):
     """u(yᵢ) = ū(yᵢ) + (1/p) Σₖ βₖ(a) φₖ(yᵢ), with mean ū and POD modes φₖ of training targets.
 
@@ -137,6 +154,10 @@ class PODDeepONet(Operator):
     mean: Tensor
     modes: Tensor
     places: Tensor
+
+    @classmethod
+    def suited(cls, settings: Mapping[str, Any], domain: Domain) -> dict[str, object]:
+        return _suited(settings, domain)
 
     def __init__(
         self,
@@ -249,6 +270,10 @@ class SensorOperator(Operator):
     points_by_sample = True
     other_points = True
     indices = False
+
+    @classmethod
+    def suited(cls, settings: Mapping[str, Any], domain: Domain) -> dict[str, object]:
+        return _suited(settings, domain)
 
     def __init__(
         self,

@@ -94,6 +94,7 @@ class UFNO(GridOperator):
     first maps point clouds (elasticity) to a grid.
     """
 
+    points_per: ClassVar[Mapping[str, int]] = {"modes": 2}
     presets: ClassVar[Mapping[str, Preset]] = {
         # 33,097,829 are published, where a complex weight counts once
         "gas-saturation": Preset(
@@ -258,6 +259,7 @@ class FNO(GridOperator):
     """
 
     added = ("period",)
+    points_per: ClassVar[Mapping[str, int]] = {"modes": 2}
     presets: ClassVar[Mapping[str, Preset]] = {
         "burgers": Preset({}, 549_569, CODE_2021),
         "burgers-2020": Preset(FIRST, 550_081, CODE_2020),

@@ -4,7 +4,7 @@ References: S. Cao, Choose a Transformer: Fourier or Galerkin, NeurIPS 2021.
 """
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -15,6 +15,7 @@ from operators.nn.encoder import attention_layers
 from operators.nn.pointwise import mlp
 from operators.nn.spectral import SPECTRAL_CONVOLUTIONS, SpectralLayer
 from operators.nn.tokens import Coordinates, PointOperator, Positions, flattened
+from pdegen.domains import Cloud, Domain
 
 _REGULAR = {"normalization": "layer", "dropout": 0.1, "feedforward_dropout": 0.1}
 _FOURIER = {"attention": "fourier", "gain": 1e-3, "feedforward_dropout": 0.05}
@@ -101,6 +102,7 @@ class GalerkinTransformer(PointOperator):
     torch.Size([2, 64, 1])
     """
 
+    points_per: ClassVar[Mapping[str, int]] = {"modes": 2}
     presets: ClassVar[Mapping[str, Preset]] = (
         {
             name: Preset(settings, 530_305, "Cao 2021, Tables 2a, 7 and 8, and its code")
@@ -140,6 +142,12 @@ class GalerkinTransformer(PointOperator):
             ),
         }
     )
+
+    @classmethod
+    def suited(cls, settings: Mapping[str, Any], domain: Domain) -> dict[str, object]:
+        if isinstance(domain, Cloud):  # points that are no grid have no modes
+            return {"decoder": "pointwise"} if settings["decoder"] == "spectral" else {}
+        return super().suited(settings, domain)
 
     def __init__(
         self,

@@ -215,6 +215,7 @@ class GalerkinTransformer2d(Operator):
 
     dims = (2,)
     other_points = True
+    points_per: ClassVar[Mapping[str, int]] = {"modes": 2}
     presets: ClassVar[Mapping[str, Preset]] = {
         f"darcy-{problem}-{kind}": Preset(
             common | settings, parameters, f"Cao 2021, Table {table}, and its code", dim=2

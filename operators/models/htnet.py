@@ -160,6 +160,7 @@ class HTNet(PointOperator):
     domains = MESHES
     masks = False
     # the released class counts idle weights too: 13,368,532 and 1,219,389 parameters
+    points_per: ClassVar[Mapping[str, int]] = {"modes": 2}
     presets: ClassVar[Mapping[str, Preset]] = {
         "darcy": Preset(
             _PADDED | {"patch": 6, "stride": 2},

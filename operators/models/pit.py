@@ -6,7 +6,7 @@ github.com/junfeng-chen/position_induced_transformer (the TensorFlow version is 
 """
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Float
@@ -35,6 +35,7 @@ from operators.nn.tokens import (
     flattened,
     mesh,
 )
+from pdegen.domains import Domain
 
 # The PyTorch version of the Position-induced Transformer, with attention based on distances.
 
@@ -51,6 +52,17 @@ def start_normal(layers: nn.Sequential) -> nn.Sequential:
         if isinstance(layer, nn.Linear):
             nn.init.kaiming_normal_(layer.weight)
     return layers
+
+
+_LATENT_POINTS = 1024  # of the latent mesh, where its number along an axis is not declared
+
+
+def _suited(settings: Mapping[str, Any], domain: Domain) -> dict[str, object]:
+    """A latent mesh of at most `_LATENT_POINTS` points, if one of two or three axes has more."""
+    latent, dim = settings["latent"], domain.dim
+    if dim == 1 or not isinstance(latent, int) or latent**dim <= _LATENT_POINTS:
+        return {}
+    return {"latent": round(_LATENT_POINTS ** (1 / dim))}
 
 
 class PiT2025(PointOperator):
@@ -136,6 +148,10 @@ class PiT2025(PointOperator):
             dim=2,
         ),
     }
+
+    @classmethod
+    def suited(cls, settings: Mapping[str, Any], domain: Domain) -> dict[str, object]:
+        return _suited(settings, domain)
 
     def __init__(
         self,
@@ -351,6 +367,10 @@ class PiT(TokenOperator):
             "not published: chosen here for viscous Burgers at 512 to 8192 points, linear in them",
         ),
     }
+
+    @classmethod
+    def suited(cls, settings: Mapping[str, Any], domain: Domain) -> dict[str, object]:
+        return _suited(settings, domain)
 
     def __init__(
         self,

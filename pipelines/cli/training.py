@@ -3,7 +3,7 @@
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -108,11 +108,30 @@ def train_command(
     from pipelines.config.experiment import asked_for
     from pipelines.tracking.tracker import trackers
 
-    declared = _with_overrides(asked_for(experiment, model, store), store, stream, set_)
+    asked = asked_for(experiment, model, store)
+    if model is not None:
+        _tell_suited(asked, {*parsed(set_)})
+    declared = _with_overrides(asked, store, stream, set_)
     folder = out or Path("runs") / declared.name
     following = trackers(track or [])
     if _train(declared, store, folder, device, precision, compiled, resume, overwrite, following):
         say(folder / f"{declared.training.reported[0]}.safetensors")
+
+
+def _tell_suited(experiment: "Experiment", given: Collection[str]) -> None:
+    """Say which settings of the operator differ from its defaults, because the points of the data
+    do not allow these."""
+    from pipelines.config.declared import parse_model
+
+    model = experiment.model.arguments
+    defaults = parse_model({"name": experiment.model.name}).arguments
+    changed = [
+        f"model.{key}={value} in place of {defaults[key]}"
+        for key, value in model.items()
+        if value != defaults[key] and not {key, f"model.{key}"} & {*given}
+    ]
+    if changed:
+        note(f"pdegen: {', '.join(changed)}, as the points of the data require")
 
 
 def _check_splits(store: "Store", overrides: Mapping[str, Any]) -> None:

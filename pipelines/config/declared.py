@@ -42,6 +42,7 @@ from operators.registry import LOSSES, OPERATORS, OPTIMIZERS, SCHEDULES, Registe
 from operators.training.optimizers import MakeOptimizer
 from operators.training.schedules import Schedule
 from operators.training.step import Loss
+from pdegen.domains import Domain
 from pdegen.schema import SchemaError, Strict, known_keys, near
 
 _Words = Mapping[str, Mapping[str, object]]
@@ -366,6 +367,10 @@ class Model(Declared):
     def dims(self) -> tuple[int, ...]:
         """Dimensions of domains that the operator supports with these settings."""
         return self.operator.dims_with(self.arguments)
+
+    def suited(self, domain: Domain) -> dict[str, object]:
+        """Settings in place of those that a domain does not allow. See `Operator.suited`."""
+        return self.operator.suited(self.arguments, domain)
 
     def build(self, in_channels: int, out_channels: int, dim: int) -> Operator:
         """Build the operator for the given numbers of channels on a domain of dimension `dim`.

@@ -946,12 +946,13 @@ class Experiment(Strict):
         target is predicted. Numbers that differ from sample to sample by a law, such as a
         viscosity, are input channels too. On a circle, the loss is the relative H¹ error. On a
         plane grid with one spacing, it is the weighted H¹ error if the store names the weight. In
-        all other cases, it is the relative L² error.
+        all other cases, it is the relative L² error. Modes, sensors and levels that the grid does
+        not allow are smaller than by default (`operators.base.Operator.suited`).
 
         Raises:
             StoreError: If the store is absent, or has no inputs or no targets.
         """
-        parse_model({"name": model})  # raises SchemaError for an unknown operator
+        declared = parse_model({"name": model})  # raises SchemaError for an unknown operator
         opened = open_sealed(store)
         recipe, domain = opened.metadata.recipe.name, domain_of(opened)
         inputs, (target, *_) = (functions_in(opened, role) for role in ("input", "target"))
@@ -967,7 +968,7 @@ class Experiment(Strict):
             "data": {
                 "recipe": recipe, "resolution": domain.shape[0], "input": first, "target": target,
             },
-            "model": {"name": model},
+            "model": {"name": model, **declared.suited(domain)},
             "training": {"loss": {"name": "weighted-h1" if weighted else "h1" if circle else "l2"}},
             "normalization": dict.fromkeys(("input", "target"), "none" if circle else "scalar"),
         }  # fmt: skip
