@@ -62,6 +62,13 @@ def processor() -> str:
     return models[0] if models else platform.processor() or platform.machine()
 
 
+def cores() -> int:
+    """Number of processors that this process may use."""
+    if hasattr(os, "sched_getaffinity"):  # Linux
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def platform_facts() -> dict[str, str]:
     """The processor, and the commit if this code is a checkout."""
     return {"processor": processor(), **({"commit": commit()} if commit() else {})}

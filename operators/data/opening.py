@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
@@ -31,6 +30,7 @@ from operators.data.samples import (
     quadrature,
 )
 from pdegen.domains import Box, Cloud, Domain
+from pdegen.software import cores
 from pdegen.store.format import ParameterLaw
 from pdegen.store.reading import Array, Shards, Store, StoreError, open_sealed
 
@@ -579,10 +579,10 @@ def _streamed(
     if not weighted:
         per_sample.pop("weight", None)
     # several threads for each core only if they wait for a server
-    cores = len(os.sched_getaffinity(0)) if store.objects.is_local else _THREADS
+    threads = cores() if store.objects.is_local else _THREADS
     reader = Streamed(
         url=store.url, a=a, u=u, per_sample=per_sample, samples=samples, domain=subsample.domain,
-        window=window, weighted=weighted, threads=min(_THREADS, cores),
+        window=window, weighted=weighted, threads=min(_THREADS, threads),
     )  # fmt: skip
     return Samples(
         reader=reader,

@@ -132,6 +132,8 @@ def _array(path: Path, name: str, tensor: Any, archive: list[ArchiveEntry], orde
     span = (1 + sum((n - 1) * step for n, step in steps)) * tensor.element_size()
     need = span if math.prod(shape) else 0
     start = _offset(tensor.data_ptr()) if need else 0
+    if start is None:  # it is unpacked by PyTorch, which has checked its bounds
+        return Array(path, name, shape, dtype)
     if need and not any(entry.start <= start and start + need <= entry.stop for entry in archive):
         raise FormatError(f"{path.name}: {name} claims {need:,} bytes, its entry has fewer")
     if _layout(tensor) is None or tensor.element_size() != dtype.itemsize:
@@ -142,9 +144,13 @@ def _array(path: Path, name: str, tensor: Any, archive: list[ArchiveEntry], orde
     return Array(path, name, shape, dtype, location)
 
 
-def _offset(address: int) -> int:
-    """Convert the address of a byte in mapped memory to its offset in the mapped file."""
-    for line in Path("/proc/self/maps").read_text("utf-8", "surrogateescape").splitlines():
+def _offset(address: int) -> int | None:
+    """Convert the address of a byte in mapped memory to its offset in the mapped file. None where
+    the system does not tell."""
+    maps = Path("/proc/self/maps")
+    if not maps.exists():  # not Linux
+        return None
+    for line in maps.read_text("utf-8", "surrogateescape").splitlines():
         span, _, offset, *_ = line.split(None, 5)
         first, last = (int(word, 16) for word in span.split("-"))
         if first <= address < last:

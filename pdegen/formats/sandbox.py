@@ -399,10 +399,13 @@ def answered(request: Request) -> dict[str, Any]:
 
 def _limit(request: Request) -> None:
     """Set the limits of this process on memory, time and written bytes."""
-    pages = int(Path("/proc/self/statm").read_text("ascii").split()[0])
+    try:
+        used = int(Path("/proc/self/statm").read_text("ascii").split()[0]) * resource.getpagesize()
+    except OSError:  # not Linux
+        used = 2**10 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     spent = int(sum(resource.getrusage(resource.RUSAGE_SELF)[:2]))
     for limit, most in (
-        (resource.RLIMIT_AS, pages * resource.getpagesize() + request.memory),
+        (resource.RLIMIT_AS, used + request.memory),
         (resource.RLIMIT_CPU, spent + request.seconds),
         (resource.RLIMIT_FSIZE, request.written),
         (resource.RLIMIT_CORE, 0),

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import psutil
 
 from pdegen.numerics.device import one_thread, reuse_memory
+from pdegen.software import cores
 
 if TYPE_CHECKING:
     from distributed import Client, Security
@@ -507,7 +508,7 @@ def pool(scheduler: str, workers: int | None) -> Iterator[Pool]:
         EngineError: If the scheduler is unknown, or needs a package that is not installed.
     """
     check(scheduler)
-    workers = workers or len(os.sched_getaffinity(0))
+    workers = workers or cores()
     with ExitStack() as stack:
         if scheduler == "threads":
             computing = stack.enter_context(_threads(workers))

@@ -58,6 +58,10 @@ Level = Annotated[
     float | None,
     typer.Option("--noise", help="Noise level of the inputs; default: as in training."),
 ]
+Start = Annotated[
+    Path | None,
+    typer.Option(help="Run folder or *.safetensors file whose weights the training starts from."),
+]
 Out = Annotated[
     Path | None, typer.Option(help="Folder of the run; default: runs/NAME of the experiment.")
 ]
@@ -67,6 +71,7 @@ Out = Annotated[
     "train",
     "pdegen train burgers-quick --out runs/first --set training.epochs=2",
     "pdegen train --model fno --data data/burgers.zarr",
+    "pdegen train burgers-quick --start runs/first --out runs/longer --set training.epochs=9",
     "pdegen train burgers-quick --stream burgers-quick --resume",
     "pdegen train burgers-quick --track tensorboard --track mlflow:sqlite:///mlflow.db",
 )
@@ -84,6 +89,7 @@ def train_command(
         ),
     ] = None,
     stream: Stream = None,
+    start: Start = None,
     out: Out = None,
     set_: Set = None,
     device: Device = "cpu",
@@ -111,7 +117,9 @@ def train_command(
     asked = asked_for(experiment, model, store)
     if model is not None:
         _tell_suited(asked, {*parsed(set_)})
-    declared = _with_overrides(asked, store, stream, set_)
+    if start is not None and start.is_dir():
+        start = start / "last.safetensors"
+    declared = _with_overrides(asked, store, stream, set_, start)
     folder = out or Path("runs") / declared.name
     following = trackers(track or [])
     if _train(declared, store, folder, device, precision, compiled, resume, overwrite, following):
@@ -149,11 +157,14 @@ def _check_splits(store: "Store", overrides: Mapping[str, Any]) -> None:
 
 
 def _with_overrides(
-    experiment: "Experiment", store: "Store | None", stream: str | None, set_: list[str] | None
-) -> "Experiment":
-    """Apply the values of --stream and --set to an experiment that will use the given store."""
-    streamed = {} if stream is None else {"data.stream.recipe": stream}
-    return experiment.on(store, {**streamed, **parsed(set_)})
+    experiment: "Experiment", store: "Store | None", stream: str | None, set_: list[str] | None,
+    start: Path | None = None,
+) -> "Experiment":  # fmt: skip
+    """Apply the values of --stream, --start and --set to an experiment that will use the given
+    store."""
+    given = {"data.stream.recipe": stream, "training.start": None if start is None else str(start)}
+    overrides = {key: value for key, value in given.items() if value is not None}
+    return experiment.on(store, {**overrides, **parsed(set_)})
 
 
 def _generated(experiment: "Experiment", device: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -52,6 +51,7 @@ from pdegen.numerics.device import one_thread
 from pdegen.recipe import Recipe, load_recipe, recipe_names
 from pdegen.sampling.noise import Levels, hashed, pointwise_std
 from pdegen.schema import SchemaError
+from pdegen.software import cores
 from pdegen.store.format import ParameterLaw
 from pdegen.store.layout import Variable
 from pdegen.store.reading import Store, open_sealed
@@ -449,7 +449,7 @@ def solved_pairs(
         )
     reader = pairs.reader
     if on is None:
-        reader = replace(reader, threads=min(_THREADS, len(os.sched_getaffinity(0))))
+        reader = replace(reader, threads=min(_THREADS, cores()))
         return replace(pairs, reader=reader)
     targets = names_of(pairs.source["target"])
     points = sum(math.prod(variable_of(recipe, name).shape) for name in targets)

@@ -40,7 +40,7 @@ from pdegen.files import (
     write,
     write_json,
 )
-from pdegen.schema import SchemaError
+from pdegen.schema import SchemaError, flattened
 from pdegen.store.format import Json
 from pdegen.store.reading import Store, open_sealed
 from pipelines.config.experiment import Experiment
@@ -484,8 +484,12 @@ def claim_run(
         for key in declared:
             if key != "plugins" and recorded.get(key) != declared[key]:
                 quantity = "number of processes" if key == "processes" else key
+                difference, remedy = _difference(recorded, declared, folder)
+                if key != "experiment":
+                    difference, remedy = "", ""
                 raise RunError(
-                    f"{folder} holds a run with another {quantity}: it cannot be resumed"
+                    f"{folder} holds a run with another {quantity}{difference}: it cannot be "
+                    f"resumed{remedy}"
                 )
         has_state = (folder / "state.pt").exists()
     claim(folder)
@@ -500,6 +504,21 @@ def claim_run(
     keep_plugins(folder, declared.get("plugins", {}))
     write(folder / "experiment.toml", (toml(declared["experiment"]) + "\n").encode())
     return has_state
+
+
+def _difference(
+    recorded: Mapping[str, Any], declared: Mapping[str, Any], folder: Path
+) -> tuple[str, str]:
+    """The first key in which an experiment differs from that of a run, and how to go on."""
+    old, new = (flattened(of.get("experiment", {})) for of in (recorded, declared))
+    keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
+    if not keys:
+        return "", ""
+    there, here = (of.get(keys[0], "its default") for of in (old, new))
+    return (
+        f", {keys[0]} is {there} there and {here} here",
+        f"; another training goes on from its weights by --start {folder} and another --out",
+    )
 
 
 def remove_run(folder: Path) -> None:

@@ -41,6 +41,7 @@ from pdegen.files import (
 )
 from pdegen.generation.pools import Cluster, pool
 from pdegen.plugins import PluginFile, loaded_plugins
+from pdegen.software import cores
 from pdegen.store.reading import open_sealed
 from pipelines.config.benchmark import Budget
 from pipelines.config.experiment import Experiment
@@ -246,7 +247,7 @@ class Processes(AbstractContextManager["Processes"]):
             return
         client, halt = self._started
         local = self.scheduler == LOCAL
-        threads = max(1, len(os.sched_getaffinity(0)) // self.workers) if local else None
+        threads = max(1, cores() // self.workers) if local else None
         call = partial(_called, loaded_plugins(), self.call, halt, threads)
         pending = dict(zip(client.map(call, arguments, pure=False), arguments, strict=True))
         try:

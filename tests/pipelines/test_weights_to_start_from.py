@@ -88,3 +88,26 @@ def test_a_run_starts_from_a_checkpoint_of_another_run(store, tmp_path):
     with pytest.raises(SchemaError, match=r"training\.start: .*best\.safetensors is damaged"):
         train(begun, store, tmp_path / "other", CPU)
     assert not (tmp_path / "other").exists()
+
+
+def test_a_finished_training_goes_on_by_start(store, pdegen, refused, tmp_path):
+    small = [word for key, value in SMALL.items() for word in ("--set", f"{key}={value}")]
+    words = ("train", "burgers-quick", "--data", store, *small, "--set", "training.epochs=1")
+    assert pdegen(*words, "--out", tmp_path / "run").status == 0
+    longer = ("--set", "training.epochs=3", "--out", tmp_path / "run", "--resume")
+    line = refused(*words, *longer)
+    assert "training.epochs is 1 there and 3 here" in line
+    assert f"by --start {tmp_path / 'run'} and another --out" in line
+    again = (
+        "--start",
+        tmp_path / "run",
+        "--set",
+        "training.lr=1e-12",
+        "--out",
+        tmp_path / "longer",
+    )
+    assert pdegen(*words, *again).status == 0
+    first, second = weights(tmp_path / "run"), weights(tmp_path / "longer")
+    for name, tensor in first.items():
+        torch.testing.assert_close(second[name], tensor, rtol=1e-5, atol=1e-7)
+    assert "No such file" in refused(*words, "--start", tmp_path / "none", "--out", tmp_path / "x")
