@@ -106,7 +106,7 @@ def test_a_finished_training_goes_on_by_start(store, pdegen, refused, tmp_path):
         "--out",
         tmp_path / "longer",
     )
-    assert pdegen(*words, *again).status == 0
+    assert pdegen(*words, *again, "--out", tmp_path / "longer").status == 0
     first, second = weights(tmp_path / "run"), weights(tmp_path / "longer")
     for name, tensor in first.items():
         torch.testing.assert_close(second[name], tensor, rtol=1e-5, atol=1e-7)

@@ -188,24 +188,26 @@ def own_pair(folder: Path) -> list[Path]:
     return [folder / "initial.npy", folder / "final.npy"]
 
 
+SINGLE = {
+    "2D_diff-react_NA_NA.h5": diffusion_reaction,
+    "2D_rdb_NA_NA.h5": dam_break,
+    "1D_CFD_Rand_Eta0.1_Zeta0.1_periodic_Train.hdf5": compressible,
+    "acoustic_scattering_inclusions_chunk_0.hdf5": the_well,
+    "burgers_shock.mat": burgers_shock,
+    "NLS.mat": schrodinger,
+    "cylinder_nektar_wake.mat": cylinder_wake,
+    "era5.nc": weather,
+    "era5_classic.nc": weather_3,
+    "pair.pt": pair_of_tensors,
+}
+
+
 def write(folder: Path) -> dict[str, list[Path]]:
     """Write all files. Returns the files of each layout, by its name."""
-    single = {
-        "2D_diff-react_NA_NA.h5": diffusion_reaction,
-        "2D_rdb_NA_NA.h5": dam_break,
-        "1D_CFD_Rand_Eta0.1_Zeta0.1_periodic_Train.hdf5": compressible,
-        "acoustic_scattering_inclusions_chunk_0.hdf5": the_well,
-        "burgers_shock.mat": burgers_shock,
-        "NLS.mat": schrodinger,
-        "cylinder_nektar_wake.mat": cylinder_wake,
-        "era5.nc": weather,
-        "era5_classic.nc": weather_3,
-        "pair.pt": pair_of_tensors,
-    }
-    for name, make in single.items():
+    for name, make in SINGLE.items():
         make(folder / name)
     elasticity(folder)
-    files = {name: [folder / name] for name in single}
+    files = {name: [folder / name] for name in SINGLE}
     files["Random_UnitCell"] = sorted(folder.glob("Random_UnitCell_*.npy"))
     files["plate.vtu"] = meshes(folder)
     files["initial.npy"] = own_pair(folder)
