@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
@@ -180,7 +180,7 @@ class Operator(nn.Module, ABC):
         return cls.dims
 
     @classmethod
-    def suited(cls, settings: Mapping[str, Any], domain: Domain) -> dict[str, object]:
+    def suited(cls, settings: Mapping[str, object], domain: Domain) -> dict[str, object]:
         """Settings in place of those that a domain does not allow, such as fewer modes on a coarse
         grid. Empty if all are possible.
 

@@ -6,7 +6,7 @@ camlab-ethz/ConvolutionalNeuralOperator (6e76519), CNO1d_simplified and CNO2d_si
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Float
@@ -164,9 +164,11 @@ class CNO(PointOperator):
     }
 
     @classmethod
-    def suited(cls, settings: Mapping[str, Any], domain: Domain) -> dict[str, object]:
+    def suited(cls, settings: Mapping[str, object], domain: Domain) -> dict[str, object]:
         most = max(1, min(domain.shape).bit_length() - 1)
-        return {"levels": most} if settings["levels"] > most and not settings["size"] else {}
+        levels = settings["levels"]
+        too_many = isinstance(levels, int) and levels > most and not settings["size"]
+        return {"levels": most} if too_many else {}
 
     def __init__(
         self,

@@ -9,7 +9,7 @@ Nonlinear reconstruction for operator learning of PDEs with discontinuities, ICL
 import math
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Float
@@ -93,9 +93,10 @@ def _check_modes(modes: int, samples: int, points: int) -> None:
         )
 
 
-def _suited(settings: Mapping[str, Any], domain: Domain) -> dict[str, object]:
+def _suited(settings: Mapping[str, object], domain: Domain) -> dict[str, object]:
     """Sensors at all points, if the sensors of a circle of length 1 are no points of the domain."""
     sensors, n = settings["sensors"], math.prod(domain.shape)
+    assert isinstance(sensors, int)
     circles = isinstance(domain, Box) and all(
         (grid.kind, grid.start, grid.length) == ("periodic", 0, 1) and grid.n % sensors == 0
         for grid in domain.grids
@@ -156,7 +157,7 @@ class PODDeepONet(Operator):
     places: Tensor
 
     @classmethod
-    def suited(cls, settings: Mapping[str, Any], domain: Domain) -> dict[str, object]:
+    def suited(cls, settings: Mapping[str, object], domain: Domain) -> dict[str, object]:
         return _suited(settings, domain)
 
     def __init__(
@@ -272,7 +273,7 @@ class SensorOperator(Operator):
     indices = False
 
     @classmethod
-    def suited(cls, settings: Mapping[str, Any], domain: Domain) -> dict[str, object]:
+    def suited(cls, settings: Mapping[str, object], domain: Domain) -> dict[str, object]:
         return _suited(settings, domain)
 
     def __init__(

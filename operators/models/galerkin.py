@@ -4,7 +4,7 @@ References: S. Cao, Choose a Transformer: Fourier or Galerkin, NeurIPS 2021.
 """
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -144,7 +144,7 @@ class GalerkinTransformer(PointOperator):
     )
 
     @classmethod
-    def suited(cls, settings: Mapping[str, Any], domain: Domain) -> dict[str, object]:
+    def suited(cls, settings: Mapping[str, object], domain: Domain) -> dict[str, object]:
         if isinstance(domain, Cloud):  # points that are no grid have no modes
             return {"decoder": "pointwise"} if settings["decoder"] == "spectral" else {}
         return super().suited(settings, domain)

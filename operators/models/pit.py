@@ -6,7 +6,7 @@ github.com/junfeng-chen/position_induced_transformer (the TensorFlow version is 
 """
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Float
@@ -57,7 +57,7 @@ def start_normal(layers: nn.Sequential) -> nn.Sequential:
 _LATENT_POINTS = 1024  # of the latent mesh, where its number along an axis is not declared
 
 
-def _suited(settings: Mapping[str, Any], domain: Domain) -> dict[str, object]:
+def _suited(settings: Mapping[str, object], domain: Domain) -> dict[str, object]:
     """A latent mesh of at most `_LATENT_POINTS` points, if one of two or three axes has more."""
     latent, dim = settings["latent"], domain.dim
     if dim == 1 or not isinstance(latent, int) or latent**dim <= _LATENT_POINTS:
@@ -150,7 +150,7 @@ class PiT2025(PointOperator):
     }
 
     @classmethod
-    def suited(cls, settings: Mapping[str, Any], domain: Domain) -> dict[str, object]:
+    def suited(cls, settings: Mapping[str, object], domain: Domain) -> dict[str, object]:
         return _suited(settings, domain)
 
     def __init__(
@@ -369,7 +369,7 @@ class PiT(TokenOperator):
     }
 
     @classmethod
-    def suited(cls, settings: Mapping[str, Any], domain: Domain) -> dict[str, object]:
+    def suited(cls, settings: Mapping[str, object], domain: Domain) -> dict[str, object]:
         return _suited(settings, domain)
 
     def __init__(

@@ -164,6 +164,65 @@ def _attributes_of(file: Contents, names: Sequence[str], role: str) -> Json:
     }
 
 
+MISSING = "missing"  # mask of the points at which the first sample lacks values
+
+
+def mask_of(file: Contents, plan: Plan, name: str) -> np.ndarray:
+    """The points of a plan's domain that have values, by an array of the file or by the values of
+    the first sample. Raises FormatError if the array is no such mask, or if no point is left."""
+    domain = plan.domain
+    if not isinstance(domain, Box | Curvilinear) or domain.moves:
+        raise FormatError(f"--mask {name}: a mask needs a grid, or a mesh that all samples share")
+    view, axes = plan.fields[1].views[0], domain.axes
+    if name == MISSING:
+        first = [field.read(range(1))[0] for field in plan.fields]
+        leading = [tuple(range(values.ndim - len(axes))) for values in first]
+        finite = [np.isfinite(v).all(axis=k) for v, k in zip(first, leading, strict=True)]
+        inside = np.logical_and.reduce(finite)
+    else:
+        order = tuple(axis for axis in view.axes if axis in axes)
+        array = file.array(name)
+        if array.shape != tuple(view.sizes[axis] for axis in order):
+            raise FormatError(
+                f"--mask {name}: {array.where} {array.shape} has not the axes {', '.join(order)} "
+                f"of {view.array.name} {view.array.shape}"
+            )
+        array.values()  # raises FormatError if it is large
+        values = View(array, order, backwards=view.backwards).read(0, 1)[0].astype(float)
+        if not np.isin(values[np.isfinite(values)], (0, 1)).all():
+            raise FormatError(f"--mask {name}: {array.where} has other numbers than 0 and 1")
+        inside = values == 1
+    if inside.sum() < 2:
+        raise FormatError(f"--mask {name}: {inside.sum()} points are left")
+    return inside
+
+
+def within(plan: Plan, inside: np.ndarray, others_missing: bool) -> Plan:
+    """A plan on the points of a mask alone, which are a cloud.
+
+    Args:
+        plan: The plan, on a grid or mesh.
+        inside: The mask, in the shape of the domain.
+        others_missing: Whether the other points must lack values in all samples.
+    """
+    domain, count = plan.domain, int(inside.sum())
+    assert domain is not None, plan.name
+    cloud = Cloud((count,), domain.dim, domain.points[inside], None, domain.boundary[inside])
+    at = {"coordinates": " ".join(SPACE[: domain.dim])}
+    fields = [
+        replace(
+            one, inside=inside, others_missing=others_missing, attributes={**one.attributes, **at}
+        )
+        for one in plan.fields
+    ]
+    kept = [one for one in plan.coordinates if one.name not in SPACE]
+    words = f"{count} of {inside.size} points have values: they are a cloud"
+    return replace(
+        plan, fields=tuple(fields), coordinates=(*kept, *positions(cloud)), domain=cloud,
+        positions_text=f"{plan.positions_text}; {words}",
+    )  # fmt: skip
+
+
 # Axes and samples.
 
 _Span = tuple[int, int] | None

@@ -29,7 +29,15 @@ from pdegen.formats.arrays import (
     Location,
     Packing,
 )
-from pdegen.formats.described import NotDescribedError, axis_of, described_plan, listed
+from pdegen.formats.described import (
+    MISSING,
+    NotDescribedError,
+    axis_of,
+    described_plan,
+    listed,
+    mask_of,
+    within,
+)
 from pdegen.formats.export_metadata import exported_plan, folder_contents
 from pdegen.formats.plan import ImportOptions, Plan
 from pdegen.formats.recognised import recognised_plan
@@ -163,6 +171,9 @@ def from_xarray(
     with tempfile.TemporaryDirectory(prefix="pdegen-import-") as name:
         contents = _dumped(dataset, [*wanted], sample, Path(name))
         plan = described_plan([contents], described)
+        if described.mask is not None:
+            inside = mask_of(contents, plan, described.mask)
+            plan = within(plan, inside, described.mask == MISSING)
         files = [array.location.file for array in contents.arrays.values() if array.location]
         sources = [ImportedFile.of(file) for file in files]
         return _written([contents], sources, plan, plan, fspath(out), tell, options).url
@@ -280,7 +291,12 @@ def _plan(
     """The import plan of files, and the same plan that reads the unpacked arrays."""
 
     def ready(plan: Plan) -> tuple[Plan, Plan]:
-        return plan, plan.reading(unpacked(plan.arrays, folder))
+        read = plan.reading(unpacked(plan.arrays, folder))
+        if import_options.mask is None:
+            return plan, read
+        inside = mask_of(contents[0], read, import_options.mask)
+        missing = import_options.mask == MISSING
+        return within(plan, inside, missing), within(read, inside, missing)
 
     plan = exported_plan(contents)
     if plan is not None:

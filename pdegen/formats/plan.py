@@ -58,6 +58,9 @@ class ImportOptions:
     points: str | None = None
     cells: str | None = None
     edge: str | None = None
+    # name of an array that is 0 or missing at points without values, or "missing" for the points at
+    # which the first sample lacks values
+    mask: str | None = None
     # number of frames of a window, and distance between the first frames of two windows
     window: int | None = None
     stride: int | None = None
@@ -391,6 +394,10 @@ class FieldPlan:
     attributes: Mapping[str, Any]  # long_name, units, role and parameters
     dtype: str = ""  # type in the store; empty: a float that holds the numbers exactly
     sha256: str = ""  # digest of all values, if the file has one
+    # which points of the axes of space belong to the variable, and whether the others must lack
+    # values in all samples; None for all
+    inside: np.ndarray | None = field(default=None, compare=False, repr=False)
+    others_missing: bool = False
 
     def __post_init__(self) -> None:
         first = self.views[0]
@@ -398,7 +405,8 @@ class FieldPlan:
             assert first.dtype.kind == "f", first.dtype
         for view in self.views[1:]:
             a, b = first.array, view.array
-            if (first.dims, self.shape, a.dtype) != (view.dims, _shape(view), b.dtype):
+            shapes = _shape(first), _shape(view)
+            if (first.dims, shapes[0], a.dtype) != (view.dims, shapes[1], b.dtype):
                 raise FormatError(f"{a.where} {a.shape} and {b.where} {b.shape} differ")
 
     def reversed(self, axes: tuple[str, ...]) -> FieldPlan:
@@ -427,12 +435,16 @@ class FieldPlan:
     @property
     def dims(self) -> tuple[str, ...]:
         """The axes of the variable, without the axis of samples."""
-        return self.views[0].dims
+        dims = self.views[0].dims
+        return dims if self.inside is None else (*dims[: -self.inside.ndim], "point")
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Number of points along each of `dims`."""
-        return _shape(self.views[0])
+        shape = _shape(self.views[0])
+        if self.inside is None:
+            return shape
+        return (*shape[: -self.inside.ndim], int(self.inside.sum()))
 
     @property
     def space(self) -> dict[str, int]:
@@ -466,7 +478,17 @@ class FieldPlan:
             if start < stop:
                 parts.append(view.read(start, stop))
             first += count
-        return np.concatenate(parts).astype(self.variable.dtype, copy=False)
+        values = np.concatenate(parts).astype(self.variable.dtype, copy=False)
+        if self.inside is None:
+            return values
+        values = values.reshape(*values.shape[: -self.inside.ndim], -1)
+        others = values[..., ~self.inside.ravel()]
+        if self.others_missing and np.isfinite(others).any():
+            raise FormatError(
+                f"{self.views[0].array.where} has values where its first sample lacks them: give "
+                "the array of a mask by --mask NAME"
+            )
+        return np.ascontiguousarray(values[..., self.inside.ravel()])
 
     def check(self) -> None:
         """Raise FormatError if the values differ from the digest that the file contains, or are
@@ -474,7 +496,7 @@ class FieldPlan:
         first = self.views[0].array
         types = [] if self.dtype else [part.array.dtype for part in self.views[0].parts]
         large = any(dtype.itemsize == 8 and dtype.kind in "iu" for dtype in types)
-        if not self.sha256 and not large:
+        if not self.sha256 and not large and not self.others_missing:
             return
         row = math.prod(self.shape) * np.dtype(self.variable.dtype).itemsize
         rows = max(1, BLOCK // row)

@@ -66,6 +66,13 @@ EdgeArray = Annotated[
     str | None,
     typer.Option(metavar="NAME", help="Array that marks or numbers the points on the boundary."),
 ]
+MaskArray = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Array that is 1 where there are values, or missing: where the first sample has any.",
+    ),
+]
 WindowLength = Annotated[
     int | None,
     typer.Option(help="Number of times in a window of a trajectory; each window is a sample."),
@@ -123,6 +130,7 @@ def import_command(
     points: PointArray = None,
     cells: CellArray = None,
     edge: EdgeArray = None,
+    mask: MaskArray = None,
     window: WindowLength = None,
     stride: WindowStride = None,
     workers: Workers = None,
@@ -161,15 +169,13 @@ def import_command(
         points=points,
         cells=cells,
         edge=edge,
+        mask=mask,
         window=window,
         stride=stride,
     )
     url = f"data/{files[0].stem}.zarr" if out is None else out
     with keep_shards(url, f"{SKIP}, or correct the file"):
-        store = _imported(files, url, declaration, options)
-    if warning := store.raw_attributes["imported"].get("warning"):
-        note(f"pdegen: warning: {warning}")
-    say(store.url)
+        say(_imported(files, url, declaration, options).url)
 
 
 def _imported(
@@ -180,7 +186,7 @@ def _imported(
     from pdegen.formats.importing import import_files, listing
 
     try:
-        return import_files(
+        store = import_files(
             files, url, declaration, lambda line: note(f"pdegen: {line}"), **vars(options)
         )
     except NotDescribedError:
@@ -188,6 +194,9 @@ def _imported(
             for line in listing(files):
                 say(line)
         raise
+    if warning := store.raw_attributes["imported"].get("warning"):
+        note(f"pdegen: warning: {warning}")
+    return store
 
 
 @command(

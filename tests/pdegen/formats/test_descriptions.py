@@ -9,7 +9,8 @@ import pytest
 
 from pdegen.domains import CellGrid
 from pdegen.formats.arrays import Array, Contents, FormatError, Location
-from pdegen.formats.importing import ImportJob, _summary, described_plan
+from pdegen.formats.described import described_plan, mask_of, within
+from pdegen.formats.importing import ImportJob, _summary
 from pdegen.formats.plan import ImportOptions
 from pdegen.formats.recognised import _DATASETS, Published, recognised_plan
 from pdegen.formats.sandbox import ImportedFile
@@ -170,6 +171,8 @@ def test_files_of_different_parameters_are_not_joined(tmp_path, dataset, first, 
 def fingerprint(files: list[Contents], options: ImportOptions) -> str:
     """Fingerprint of the store that an import with these options would write."""
     plan = recognised_plan(files, options) or described_plan(files, options)
+    if options.mask is not None:
+        plan = within(plan, mask_of(files[0], plan, options.mask), others_missing=False)
     sources = [ImportedFile.of(file.path) for file in files]
     return ImportJob(plan, tuple(sources), _summary(files, sources, plan)).fingerprint
 
@@ -207,6 +210,10 @@ OPTIONS = {
     "points": (CLOUD, "dots", None),
     "cells": (CLOUD, "corners", None),
     "edge": (CLOUD, "rim", None),
+    "mask": (
+        ImportOptions("before", "after", "cell", {"train": 4}, coordinates={"x": "none"}),
+        "rim", None,
+    ),
     "window": (WINDOWS, 3, None),
     "stride": (WINDOWS, 2, 4),
     "boundary": (ImportOptions("p", "q", "cell", {"train": 4}), 0.5, None),

@@ -33,7 +33,7 @@ OPTIONS = {
     "input": "a", "target": "u", "grid": "cell", "splits": {"train": 2}, "samples": "last",
     "times": "last", "input_axes": ("sample", "x"), "target_axes": ("sample", "x"), "boundary": 0.0,
     "coordinates": {"x": "x"}, "lengths": {"x": 2.0}, "moments": (0.0, 1.0),
-    "points": "a", "cells": "a", "edge": "a", "window": 2, "stride": 1,
+    "points": "a", "cells": "a", "edge": "a", "mask": "a", "window": 2, "stride": 1,
 }  # fmt: skip
 FILES = [*FORMATS, "mat73"]
 EVERY = pytest.mark.parametrize("format", FILES)

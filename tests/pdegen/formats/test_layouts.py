@@ -333,7 +333,55 @@ def test_axes_without_positions_beside_others_that_have_them_are_asked_for(tmp_p
         imported(tmp_path, tmp_path / "own.npz", import_options=options)
 
 
+HOLE = np.ones((5, 8), bool)
+HOLE[1:3, 2:5] = False
+
+
+@pytest.mark.parametrize("mask", ["missing", "land", "grey"])
+@pytest.mark.parametrize("falling", [False, True])
+def test_points_without_values_are_left_out_of_a_cloud(tmp_path, mask, falling):
+    a, u = A.reshape(12, 5, 8).copy(), U.reshape(12, 5, 8).copy()
+    a[:, ~HOLE] = u[:, ~HOLE] = np.nan
+    x, y = np.linspace(0, 1, 5), np.linspace(0, 2, 8)
+    x = x[::-1] if falling else x
+    grey = np.where(HOLE, 1.0, np.nan)
+    np.savez(tmp_path / "own.npz", a=a, u=u, x=x, y=y, land=HOLE, grey=grey)
+    options = ImportOptions("a", "u", "nodal", SPLITS)
+    with pytest.raises(FormatError, match="not finite"):
+        imported(tmp_path, tmp_path / "own.npz", import_options=options)
+    said = list[str]()
+    options = replace(options, mask=mask)
+    store = imported(tmp_path, tmp_path / "own.npz", import_options=options, tell=said.append)
+    assert said[0].endswith("34 of 40 points have values: they are a cloud")
+    order = slice(None, None, -1) if falling else slice(None)
+    inside = HOLE[order]
+    np.testing.assert_array_equal(store.values("u"), u[:, order][:, inside])
+    points = np.stack(np.meshgrid(np.linspace(0, 1, 5), y, indexing="ij"), axis=-1)
+    domain = domain_of(store)
+    np.testing.assert_allclose(domain.points, points[inside])
+    x, y = domain.points.T
+    assert (domain.boundary == (x == 0) | (x == 1) | (y == 0) | (y == 2)).all()
+
+
+def test_a_mask_that_does_not_fit_is_refused(tmp_path):
+    a, u = A.reshape(12, 5, 8).copy(), U.reshape(12, 5, 8).copy()
+    u[0, 0, 0] = np.nan  # of the first sample alone
+    file = tmp_path / "own.npz"
+    np.savez(file, a=a, u=u, wide=np.ones((8, 5)), grey=np.full((5, 8), 0.5), none=0 * HOLE)
+    for mask, message in (
+        ("missing", "has values where its first sample lacks them"),
+        ("wide", r"wide \(8, 5\) has not the axes x, y"),
+        ("grey", "has other numbers than 0 and 1"),
+        ("none", "0 points are left"),
+        ("nothing", "has no array 'nothing'"),
+    ):
+        options = ImportOptions("a", "u", "nodal", SPLITS, mask=mask)
+        with pytest.raises(FormatError, match=message):
+            imported(tmp_path, file, import_options=options)
+        assert not (tmp_path / "store.zarr").exists()
+
+
 def test_the_new_options_are_those_of_the_command():
     (command,) = [c for c in app.registered_commands if c.name == "import"]
     names = {*command.callback.__annotations__}
-    assert {"points", "cells", "edge", "window", "stride"} <= names
+    assert {"points", "cells", "edge", "mask", "window", "stride"} <= names
