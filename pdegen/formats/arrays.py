@@ -64,6 +64,7 @@ MESH = "mesh"  # format of files with points and cells
 MESHES = {  # their beginnings, and the names of their formats in meshio
     b"# vtk DataFile": "vtk", b"$MeshFormat": "gmsh", b"<VTKFile": "vtu", b"<Xdmf": "xdmf",
 }  # fmt: skip
+REFERENCES = "@references"  # attribute of a mesh: the files beside it that have its numbers
 PAIR = "PyTorch pair"  # format of a tuple of two tensors: the input and the target
 SINGLE = ("NumPy", "PyTorch tensor")  # formats of files with one array, named as the file
 KINDS = "biufc"  # of types: bool, integers, floats and complex numbers

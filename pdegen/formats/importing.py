@@ -23,23 +23,18 @@ from pdegen.formats.arrays import (
     KINDS,
     MESH,
     NUMBERS,
+    REFERENCES,
     Array,
     Contents,
     FormatError,
     Location,
     Packing,
+    plain_attribute,
 )
-from pdegen.formats.described import (
-    MISSING,
-    NotDescribedError,
-    axis_of,
-    described_plan,
-    listed,
-    mask_of,
-    within,
-)
+from pdegen.formats.described import NotDescribedError, described_plan, listed
 from pdegen.formats.export_metadata import exported_plan, folder_contents
 from pdegen.formats.plan import ImportOptions, Plan
+from pdegen.formats.points import MISSING, axis_of, masked
 from pdegen.formats.recognised import recognised_plan
 from pdegen.formats.sandbox import ImportedFile, is_zarr, joined, merged, open_file, unpacked
 from pdegen.generation.generate import Job, Options, provenance, write
@@ -73,8 +68,8 @@ def import_files(
     to float32.
 
     Args:
-        files: MATLAB, HDF5, netCDF, .npy, .npz and .pt files, Zarr groups, or an exported folder of
-            .npy or Parquet files.
+        files: MATLAB, HDF5, netCDF, .npy, .npz and .pt files, meshes (VTK, VTU, XDMF, Gmsh), Zarr
+            groups, or an exported folder of .npy or Parquet files.
         url: Path or URL of the store.
         import_options: Description of the arrays in files that are not recognised. For recognised
             files, `grid` and `splits` replace the known ones.
@@ -117,8 +112,8 @@ def from_xarray(
 
     The dataset may be in memory, opened from any file that xarray reads, or computed by Dask block
     by block. Dimensions have the names of axes (time, channel, x, y, z, or others for these such as
-    lon), and the coordinates along them are the positions and times. Attributes `units` and
-    `long_name` are kept.
+    lon), and the coordinates along them are the positions and times. Units are kept, and values
+    that the attributes pack are unpacked.
 
     Args:
         dataset: The dataset.
@@ -160,8 +155,10 @@ def from_xarray(
         *names, grid=grid, splits=splits, samples="none" if sample is None else "first",
         **describe,
     )  # fmt: skip
-    further = (described.points, described.cells, described.edge)
-    wanted = dict.fromkeys([*names[0], *names[1], *(key for key in further if key is not None)])
+    further = {described.points, described.cells, described.edge, described.mask}
+    further |= {*described.coordinates.values()}
+    further -= {None, MISSING, "none"}
+    wanted = dict.fromkeys([*names[0], *names[1], *sorted(map(str, further))])
     for key in wanted:
         if key not in dataset.variables:
             known = ", ".join(map(str, dataset.variables))
@@ -172,10 +169,9 @@ def from_xarray(
         contents = _dumped(dataset, [*wanted], sample, Path(name))
         plan = described_plan([contents], described)
         if described.mask is not None:
-            inside = mask_of(contents, plan, described.mask)
-            plan = within(plan, inside, described.mask == MISSING)
+            plan, _ = masked(contents, plan, plan, described.mask)
         files = [array.location.file for array in contents.arrays.values() if array.location]
-        sources = [ImportedFile.of(file) for file in files]
+        sources = [ImportedFile.of(file) for file in (*files, Path(name, "attributes.json"))]
         return _written([contents], sources, plan, plan, fspath(out), tell, options).url
 
 
@@ -192,7 +188,7 @@ def _dumped(
     coordinates = [str(key) for key in dataset.coords if key != sample]
     for key in dict.fromkeys([*wanted, *coordinates]):
         variable = dataset[key].variable
-        if variable.dtype.kind in "mM":  # dates and durations become numbers with units
+        if variable.dtype.kind in "mMO":  # dates and durations become numbers with units
             variable = encode_cf_variable(variable)
         if variable.dtype.kind not in KINDS:
             if key in wanted:
@@ -202,10 +198,12 @@ def _dumped(
             variable = variable.transpose(sample, ...)
         arrays[key] = _in_blocks(folder, key, variable)
         dims[key] = tuple("sample" if d == sample else str(d) for d in variable.dims)
-        for attribute in ("units", "long_name", "calendar"):
-            if isinstance(value := variable.attrs.get(attribute), str):
-                attributes[f"{key}@{attribute}"] = value
-    return Contents(folder / "dataset", "xarray", arrays, attributes=attributes, dims=dims)
+        for attribute, value in variable.attrs.items():
+            if (plain := plain_attribute(value)) is not None:
+                attributes[f"{key}@{attribute}"] = plain
+    (folder / "attributes.json").write_text(json.dumps(attributes, sort_keys=True), "utf-8")
+    contents = Contents(folder / "dataset", "xarray", arrays, attributes=attributes, dims=dims)
+    return contents.decoded
 
 
 def _in_blocks(folder: Path, key: str, variable: xr.Variable) -> Array:
@@ -263,7 +261,10 @@ def listing(paths: Sequence[Path | str]) -> list[str]:
         FormatError: If a file cannot be read.
     """
     with tempfile.TemporaryDirectory(prefix="pdegen-import-") as name:
-        (file, *_), _ = _read([Path(path).absolute() for path in paths], Path(name), "first")
+        absolute = [Path(path).absolute() for path in paths]
+        (file, *others), _ = _read(absolute, Path(name), "first")
+        if others and all(len(array.shape) < 2 for array in file.arrays.values()):
+            (file,), _ = _read(absolute, Path(name), "files")  # each file may be a sample
         arrays = {
             key: array if array.location else unpacked([array], Path(name))[array]
             for key, array in file.arrays.items()
@@ -281,8 +282,13 @@ def _read(
         return [contents], [ImportedFile.of(file) for file in files]
     contents = [open_file(path, folder) for path in paths]
     by_file = samples == "files" or contents[0].format == MESH
+    beside = [
+        file.path.parent / name
+        for file in contents
+        for name in str(file.attributes.get(REFERENCES, "")).split()
+    ]
     contents = [joined(contents)] if by_file else merged(contents)
-    return contents, [ImportedFile.of(path) for path in paths]
+    return contents, [ImportedFile.of(path) for path in [*paths, *beside]]
 
 
 def _plan(
@@ -294,9 +300,7 @@ def _plan(
         read = plan.reading(unpacked(plan.arrays, folder))
         if import_options.mask is None:
             return plan, read
-        inside = mask_of(contents[0], read, import_options.mask)
-        missing = import_options.mask == MISSING
-        return within(plan, inside, missing), within(read, inside, missing)
+        return masked(contents[0], plan, read, import_options.mask)
 
     plan = exported_plan(contents)
     if plan is not None:

@@ -11,11 +11,11 @@ from __future__ import annotations
 import importlib
 import json
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import xarray as xr
@@ -26,6 +26,7 @@ from pdegen.formats.arrays import (
     MESHES,
     MOST_ARRAYS,
     NUMBERS,
+    REFERENCES,
     Array,
     Contents,
     FormatError,
@@ -109,7 +110,11 @@ def _unpacked(request: Request, array: Array, variable: xr.Variable) -> Array:
 
 # Meshes.
 
-_PLANE_CELLS = ("triangle", "quad", "polygon")
+# plane cells, and the number of their corners, which come before other points; None for all
+_PLANE_CELLS = {
+    "triangle": 3, "triangle6": 3, "triangle7": 3,
+    "quad": 4, "quad8": 4, "quad9": 4, "polygon": None,
+}  # fmt: skip
 
 
 def mesh_format(path: Path) -> str | None:
@@ -128,18 +133,15 @@ def mesh_format(path: Path) -> str | None:
 def _mesh(request: Request, kind: str) -> Contents:
     """Read the points, plane cells and data of a mesh. A series of XDMF has the axis `time`.
 
-    Raises FormatError if it has no data at points, or refers to files in other folders. Raises
+    Raises FormatError if an XDMF file refers to other files than HDF5 files in its folder. Raises
     Exception if the file is damaged.
     """
     path = request.file
     meshio: Any = importlib.import_module("meshio")  # an extra package, without types
     unreadable: dict[str, str] = {}
     values: dict[str, tuple[np.ndarray, tuple[str, ...]]] = {}
-    text = path.read_text("utf-8", "replace") if kind == "xdmf" else ""
-    for reference in re.findall(r">\s*([^<>]+?):/", text):
-        if "/" in reference or (path.parent / reference).is_symlink():
-            raise FormatError(f"{path.name} refers to {reference[:80]!r}, outside its folder")
-    if "Temporal" in text:
+    references = _references(path) if kind == "xdmf" else []
+    if kind == "xdmf" and b"Temporal" in path.read_bytes():
         with importlib.import_module("meshio.xdmf").TimeSeriesReader(path) as reader:
             points, cells = reader.read_points_cells()
             steps = [reader.read_data(k) for k in range(reader.num_steps)]
@@ -167,14 +169,36 @@ def _mesh(request: Request, kind: str) -> Contents:
         native = numbers.dtype.newbyteorder("=")
         location = Location(target, 0, "C", numbers.dtype)
         arrays[name] = Array(path, name, numbers.shape, native, location)
-    return Contents(
-        path, MESH, arrays, unreadable, dims={name: dims for name, (_, dims) in values.items()}
-    )
+    dims = {name: dims for name, (_, dims) in values.items()}
+    attributes = {REFERENCES: "\n".join(references)} if references else {}
+    return Contents(path, MESH, arrays, unreadable, attributes, dims)
+
+
+def _references(path: Path) -> list[str]:
+    """Names of the HDF5 files beside an XDMF file that have its numbers. Raises FormatError if it
+    refers to others, or to bytes of a file."""
+    names = dict[str, None]()
+    for item in ElementTree.parse(path).iter("DataItem"):
+        name = (item.text or "").strip().rpartition(":")[0]
+        if item.get("Format", "XML").upper() == "XML":
+            continue
+        plain = bool(name) and Path(name).name == name and not (path.parent / name).is_symlink()
+        if item.get("Format", "").upper() != "HDF" or not plain:
+            raise FormatError(
+                f"{path.name} refers to {(item.text or '').strip()[:80]!r}: the numbers of an XDMF "
+                "file may stand in itself, or in an HDF5 file in the same folder"
+            )
+        names[name] = None
+    return [*names]
 
 
 def _corners(blocks: Sequence[Any]) -> np.ndarray | None:
     """The corners of all plane cells, padded by -1; None if there are none."""
-    plane = [np.asarray(block.data) for block in blocks if block.type in _PLANE_CELLS]
+    plane = [
+        np.asarray(block.data)[:, : _PLANE_CELLS[block.type]]
+        for block in blocks
+        if block.type in _PLANE_CELLS
+    ]
     if not plane:
         return None
     most = max(cells.shape[1] for cells in plane)

@@ -386,8 +386,9 @@ def stored_type(array: Array) -> str:
 
 @dataclass(frozen=True)
 class FieldPlan:
-    """A variable to import. Each file has one array of its values, and the samples of all files are
-    joined. Raises FormatError if the arrays have different dtypes, axes or lengths."""
+    """A variable to import. Each file, or group of a file, has a view of its values, and the
+    samples of all are joined. Raises FormatError if the views have different dtypes, axes or
+    lengths."""
 
     name: str  # name in the store
     views: tuple[View, ...]  # one view for each file
@@ -406,7 +407,8 @@ class FieldPlan:
         for view in self.views[1:]:
             a, b = first.array, view.array
             shapes = _shape(first), _shape(view)
-            if (first.dims, shapes[0], a.dtype) != (view.dims, shapes[1], b.dtype):
+            types = [[part.array.dtype for part in one.parts] for one in (first, view)]
+            if (first.dims, shapes[0], types[0]) != (view.dims, shapes[1], types[1]):
                 raise FormatError(f"{a.where} {a.shape} and {b.where} {b.shape} differ")
 
     def reversed(self, axes: tuple[str, ...]) -> FieldPlan:
@@ -505,10 +507,10 @@ class FieldPlan:
             values = self.read(range(start, min(start + rows, self.samples)))
             largest = max(largest, float(np.abs(values).max()) if large else 0.0)
             digest.add(values)
-        if largest > _LARGEST_INTEGER:
+        if largest >= _LARGEST_INTEGER:
             raise FormatError(
                 f"{first.where} is {first.dtype} and holds {largest:g}: floats hold whole numbers "
-                "up to 2^53 = 9.0e15 exactly"
+                "below 2^53 = 9.0e15 exactly"
             )
         if self.sha256:
             check_digest(first, digest, self.sha256)

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from pdegen.store.reading import Store
 
 ImportedFiles = Annotated[
-    list[Path], typer.Argument(help=".mat, .h5, .nc, .npy, .npz, .pt; or a folder.")
+    list[Path],
+    typer.Argument(help=".mat, .h5, .nc, .npy, .npz, .pt, .vtu, .xdmf, Zarr; or a folder."),
 ]
 StoreOut = Annotated[
     str | None, typer.Option(help="Path or URL of the store; default: data/FILE.zarr.")

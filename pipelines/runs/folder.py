@@ -484,9 +484,9 @@ def claim_run(
         for key in declared:
             if key != "plugins" and recorded.get(key) != declared[key]:
                 quantity = "number of processes" if key == "processes" else key
-                difference, remedy = _difference(recorded, declared, folder)
-                if key != "experiment":
-                    difference, remedy = "", ""
+                difference, remedy = "", ""
+                if key == "experiment":
+                    difference, remedy = _difference(recorded, declared, folder)
                 raise RunError(
                     f"{folder} holds a run with another {quantity}{difference}: it cannot be "
                     f"resumed{remedy}"

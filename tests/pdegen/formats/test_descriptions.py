@@ -9,9 +9,10 @@ import pytest
 
 from pdegen.domains import CellGrid
 from pdegen.formats.arrays import Array, Contents, FormatError, Location
-from pdegen.formats.described import described_plan, mask_of, within
+from pdegen.formats.described import described_plan
 from pdegen.formats.importing import ImportJob, _summary
 from pdegen.formats.plan import ImportOptions
+from pdegen.formats.points import masked
 from pdegen.formats.recognised import _DATASETS, Published, recognised_plan
 from pdegen.formats.sandbox import ImportedFile
 from tests.pdegen.formats.files import random
@@ -172,7 +173,7 @@ def fingerprint(files: list[Contents], options: ImportOptions) -> str:
     """Fingerprint of the store that an import with these options would write."""
     plan = recognised_plan(files, options) or described_plan(files, options)
     if options.mask is not None:
-        plan = within(plan, mask_of(files[0], plan, options.mask), others_missing=False)
+        plan, _ = masked(files[0], plan, plan, options.mask)
     sources = [ImportedFile.of(file.path) for file in files]
     return ImportJob(plan, tuple(sources), _summary(files, sources, plan)).fingerprint
 

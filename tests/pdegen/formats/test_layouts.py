@@ -14,7 +14,7 @@ from pdegen.domains import Cloud
 from pdegen.formats.arrays import FormatError
 from pdegen.formats.importing import import_files, listing
 from pdegen.formats.plan import ImportOptions
-from pipelines.cli import app
+from pdegen.store.reading import open_sealed
 from pipelines.config.experiment import domain_of
 from tests.pdegen.formats import layouts
 from tests.pdegen.formats.files import imported
@@ -97,6 +97,17 @@ def test_recognised_layouts_need_no_options(files, name, tmp_path):
     store = import_files(files[name], str(tmp_path / "s.zarr"), tell=said.append)
     assert said[0].startswith(f"recognised as {RECOGNISED[name]}")
     quietly("verify", store.url)
+    with h5py.File(files[name][0]) as file:
+        if "0000" in file:
+            w = np.stack([file[f"{k:04d}/data"][...] for k in range(24)]).transpose(0, 1, 4, 2, 3)
+        elif "Vx" in file:
+            w = np.stack([file[key][...] for key in ("density", "Vx", "pressure")], axis=2)
+        else:
+            scalars = [file[f"t0_fields/{key}"][...] for key in ("density", "pressure")]
+            vector = np.moveaxis(file["t1_fields/velocity"][...], -1, 0)
+            w = np.stack([*scalars, *vector], axis=2)
+    np.testing.assert_array_equal(store.values("a"), w[:, 0])
+    np.testing.assert_array_equal(store.values("u"), w[:, 1:])
 
 
 def test_the_mesh_of_a_vtu_file_has_its_cells_and_boundary(files, tmp_path):
@@ -164,7 +175,7 @@ def test_cells_and_edges_are_counted_from_0_or_1(tmp_path, first):
     assert isinstance(domain, Cloud)
     np.testing.assert_array_equal(domain.cells, CELLS)
     assert np.flatnonzero(domain.boundary).tolist() == rim.tolist()
-    assert ("points of tri are counted from 1" in said[0]) == bool(first)
+    assert f"points are counted from {first} in tri and rim" in said[0]
 
 
 @pytest.mark.parametrize(
@@ -174,9 +185,29 @@ def test_cells_and_edges_are_counted_from_0_or_1(tmp_path, first):
         ({"points": SHARED[1:]}, {}, "are needed: give --points"),
         ({"w": SHARED[1:]}, {"points": "w"}, "does not have the positions of the 40 points"),
         ({"y": SHARED[:, 1]}, {}, "positions are given along y: x comes first"),
-        ({"x": SHARED, "t": CELLS + 0.5}, {"points": "x", "cells": "t"}, "rows of whole numbers"),
-        ({"x": SHARED, "t": CELLS + 5}, {"points": "x", "cells": "t"}, "indices of points"),
-        ({"x": SHARED, "e": U[0, :4] > 0}, {"points": "x", "edge": "e"}, "edge has shape"),
+        (
+            {"x": SHARED, "t": CELLS + 0.5},
+            {"points": "x", "cells": "t"},
+            "--cells: whole numbers of points",
+        ),
+        (
+            {"x": SHARED, "t": CELLS + 5},
+            {"points": "x", "cells": "t"},
+            "the numbers of points are 5 to 44, but there are 40",
+        ),
+        (
+            {"x": SHARED, "e": [3, 50]},
+            {"points": "x", "edge": "e"},
+            "numbers of points are 3 to 50",
+        ),
+        ({"x": SHARED, "e": [3, -5]}, {"points": "x", "edge": "e"}, "--edge: whole numbers"),
+        ({"x": SHARED, "e": [3, np.nan]}, {"points": "x", "edge": "e"}, "--edge: whole numbers"),
+        ({"x": SHARED * np.nan}, {"points": "x"}, "x has positions that are not finite"),
+        (
+            {"x": SHARED, "q": SHARED[:, 0]},
+            {"points": "x", "coordinates": {"x": "q"}},
+            "both give positions",
+        ),
         ({"x": SHARED}, {"points": "x", "grid": "nodal"}, "--points needs --grid cloud or curv"),
     ],
 )
@@ -359,8 +390,10 @@ def test_points_without_values_are_left_out_of_a_cloud(tmp_path, mask, falling):
     points = np.stack(np.meshgrid(np.linspace(0, 1, 5), y, indexing="ij"), axis=-1)
     domain = domain_of(store)
     np.testing.assert_allclose(domain.points, points[inside])
-    x, y = domain.points.T
-    assert (domain.boundary == (x == 0) | (x == 1) | (y == 0) | (y == 2)).all()
+    expected = np.zeros((5, 8), bool)
+    expected[[0, -1]] = expected[:, [0, -1]] = True
+    expected[0:4, 2:5] = expected[1:3, 1:6] = True  # next to the hole
+    np.testing.assert_array_equal(domain.boundary, expected[order][inside])
 
 
 def test_a_mask_that_does_not_fit_is_refused(tmp_path):
@@ -381,7 +414,190 @@ def test_a_mask_that_does_not_fit_is_refused(tmp_path):
         assert not (tmp_path / "store.zarr").exists()
 
 
-def test_the_new_options_are_those_of_the_command():
-    (command,) = [c for c in app.registered_commands if c.name == "import"]
-    names = {*command.callback.__annotations__}
-    assert {"points", "cells", "edge", "mask", "window", "stride"} <= names
+def test_a_mask_of_all_points_keeps_the_grid(tmp_path):
+    options = ImportOptions("a", "u", "nodal", SPLITS, mask="missing")
+    assert domain_of(imported(tmp_path, npz(tmp_path), import_options=options)).kind == "box"
+
+
+def test_a_number_of_each_sample_has_values_in_holes(tmp_path):
+    u = U.copy()
+    u[:, 5:9] = np.nan
+    np.savez(tmp_path / "own.npz", nu=A[:, 0], u=u)
+    options = ImportOptions("nu", "u", "nodal", SPLITS, mask="missing")
+    store = imported(tmp_path, tmp_path / "own.npz", import_options=options)
+    assert store.values("a").shape == store.values("u").shape == (12, 36)
+
+
+# Found by strangers.
+
+
+def refused(tmp_path: Path, arrays: dict[str, object], message: str, *words: object, **options):
+    np.savez(tmp_path / "own.npz", **arrays)
+    given = ImportOptions(*(words or ("a", "u", "nodal", SPLITS)), **options)
+    with pytest.raises(FormatError, match=message):
+        imported(tmp_path, tmp_path / "own.npz", import_options=given)
+    assert not (tmp_path / "store.zarr").exists()
+
+
+PAIR = {"a": A, "u": U}
+
+
+@pytest.mark.parametrize(
+    ("arrays", "options", "message"),
+    [
+        ({"x": DRAW.uniform(size=N)}, {}, "neither rise nor fall"),
+        ({"x": np.sort(DRAW.uniform(size=N)) * [*[1] * 39, np.nan]}, {}, "not finite"),
+        ({}, {"stride": 0, "window": 4}, "--window 4 --stride 0"),
+        ({}, {"moments": (0.0, 1.0)}, "--times: no array has an axis of times"),
+        ({}, {"times": "last"}, "--times: no array has an axis of times"),
+        ({"t": np.arange(3.0)}, {"coordinates": {"time": "t"}}, "there is no such axis"),
+        ({"q": np.arange(3.0)}, {"coordinates": {"y": "q"}}, "there is no such axis"),
+    ],
+)
+def test_what_describes_nothing_is_refused(tmp_path, arrays, options, message):
+    refused(tmp_path, {**PAIR, **arrays}, message, **options)
+
+
+def test_the_target_is_not_in_the_input(tmp_path):
+    words = (("u", "a"), "u", "nodal", SPLITS)
+    refused(tmp_path, PAIR, "u .* is input and target, but has no axis of times", *words)
+    refused(tmp_path, PAIR, "u .* is input and target", ("a", "u"), ("u", "a"), "nodal", SPLITS)
+    refused(tmp_path, PAIR, "u .* is input and target", "u", "u", "nodal", SPLITS)
+
+
+def test_a_first_frame_and_a_number_give_the_later_frames(tmp_path):
+    w, nu = DRAW.standard_normal((12, 5, 16)), DRAW.uniform(size=12)
+    np.savez(tmp_path / "own.npz", w=w, nu=nu)
+    options = ImportOptions(("w", "nu"), "w", "periodic", SPLITS)
+    store = imported(tmp_path, tmp_path / "own.npz", import_options=options)
+    np.testing.assert_array_equal(store.values("u"), w[:, 1:])
+    np.testing.assert_array_equal(store.values("a")[:, 0], w[:, 0])
+    np.testing.assert_array_equal(store.values("a")[:, 1], np.repeat(nu[:, None], 16, 1))
+
+
+@pytest.mark.parametrize("name", ["t", "time", "ts"])
+def test_a_number_named_like_times_is_no_line_of_times(tmp_path, name):
+    np.savez(tmp_path / "own.npz", a=A, u=U, **{name: 3.0})
+    options = ImportOptions("a", "u", "nodal", SPLITS)
+    imported(tmp_path, tmp_path / "own.npz", import_options=options)
+    assert listing([tmp_path / "own.npz"])[-1].startswith("pdegen import")
+
+
+@pytest.mark.parametrize("group", [False, True])
+def test_positions_that_differ_between_samples_are_refused(tmp_path, group):
+    if group:
+        with h5py.File(tmp_path / "g.h5", "w") as file:
+            for k in range(4):
+                file[f"{k:04d}/data"] = DRAW.standard_normal((5, 16))
+                file[f"{k:04d}/t"] = np.linspace(0, 1 + k, 5)
+        files, words = [tmp_path / "g.h5"], ("data", "data", "periodic", {"train": 4})
+    else:
+        files, words = [], ("a", "u", "nodal", {"train": 4}, "files")
+        for k in range(4):
+            files.append(tmp_path / f"{k}.npz")
+            np.savez(files[-1], a=A[k], u=U[k], x=np.linspace(0, 1 + k, N))
+    with pytest.raises(FormatError, match=r"[tx] differs between the files or samples"):
+        imported(tmp_path, *files, import_options=ImportOptions(*words))
+
+
+def test_moving_points_of_as_many_samples_follow_the_axis_of_samples(tmp_path):
+    points, values = DRAW.uniform(size=(12, 2, 12)), DRAW.standard_normal((12, 12))
+    np.savez(tmp_path / "own.npz", XY=points, a=values, u=values + 1)
+    for samples, x in (("last", points[:, 0].T), ("first", points[:, 0])):
+        options = ImportOptions("a", "u", "cloud", SPLITS, samples, points="XY")
+        url = str(tmp_path / f"{samples}.zarr")
+        store = import_files([tmp_path / "own.npz"], url, options)
+        np.testing.assert_array_equal(store.values("x"), x)
+
+
+def test_input_and_target_have_any_numbers_of_channels(tmp_path):
+    w = DRAW.standard_normal((5, 12, N))
+    np.savez(tmp_path / "own.npz", **dict(zip("abcde", w, strict=True)), f=np.moveaxis(w[:3], 0, 2))
+    options = ImportOptions(("a", "b", "c"), ("d", "e"), "nodal", SPLITS)
+    store = imported(tmp_path, tmp_path / "own.npz", import_options=options)
+    for k, name in enumerate("abc"):
+        np.testing.assert_array_equal(store.values(f"a_{name}"), w[k])
+    np.testing.assert_array_equal(store.values("u"), w[3:].swapaxes(0, 1))
+    options = ImportOptions(
+        "f", ("d", "e"), "nodal", SPLITS, input_axes=("sample", "x", "channel"),
+        target_axes=("sample", "x"),
+    )  # fmt: skip
+    url = str(tmp_path / "other.zarr")
+    other = import_files([tmp_path / "own.npz"], url, options)
+    np.testing.assert_array_equal(other.values("a_c1"), w[1])
+    quietly("train", "--data", url, "--model", "fno", "--set", "training.epochs=1",
+            "--out", tmp_path / "run")  # fmt: skip
+
+
+def test_real_beside_complex_arrays_have_a_name_for_each_channel(tmp_path):
+    np.savez(tmp_path / "own.npz", z=A + 1j * U, a=A)
+    options = ImportOptions(("z", "a"), "a", "nodal", SPLITS)
+    with pytest.raises(FormatError, match="is input and target"):
+        imported(tmp_path, tmp_path / "own.npz", import_options=options)
+    np.savez(tmp_path / "own.npz", z=A + 1j * U, a=A, u=U)
+    store = imported(tmp_path, tmp_path / "own.npz", import_options=replace(options, target="u"))
+    assert store.raw_attributes_of("a")["channels"] == ["real.z", "imaginary.z", "a"]
+
+
+def test_different_units_are_refused_or_told(tmp_path):
+    for name, unit in (("k.h5", "K"), ("c.h5", "degC")):
+        with h5py.File(tmp_path / name, "w") as file:
+            file["a"], file["u"] = A, U
+            file["u"].attrs["units"] = unit
+            file["a"].attrs["units"] = "m"
+    files = [tmp_path / "k.h5", tmp_path / "c.h5"]
+    with pytest.raises(FormatError, match="u has different units"):
+        imported(tmp_path, *files, import_options=ImportOptions("a", "u", "nodal", SPLITS))
+    with h5py.File(files[0], "a") as file:
+        file["v"] = A
+    options = ImportOptions("v", ("u", "a"), "nodal", SPLITS)
+    store = imported(tmp_path, files[0], import_options=options)
+    assert store.raw_attributes_of("u")["units"] == "K, m"
+
+
+def test_an_xdmf_file_reads_what_lies_beside_it_alone(tmp_path):
+    import meshio
+
+    points = DRAW.uniform(size=(9, 2))
+    values = DRAW.standard_normal(9)
+    mesh = meshio.Mesh(
+        points, [("triangle", np.arange(9).reshape(3, 3))], {"a": values, "u": values}
+    )
+    (tmp_path / "in").mkdir()
+    path = tmp_path / "in" / "m.xdmf"
+    meshio.write(path, mesh)
+    options = ImportOptions("a", "u", splits={"train": 1})
+    store = imported(tmp_path, path, import_options=options)
+    names = [file["name"] for file in store.raw_attributes["imported"]["files"]]
+    assert names == ["m.xdmf", "m.h5"]
+    secret = tmp_path / "secret.bin"
+    secret.write_bytes(values.tobytes())
+    text = path.read_text("utf-8")
+    for word in (str(tmp_path / "in" / "m.h5"), "../m.h5"):
+        path.write_text(text.replace("m.h5", word), "utf-8")
+        with pytest.raises(FormatError, match="in the same folder"):
+            listing([path])
+    binary = text.replace('Format="HDF"', 'Format="Binary"').replace("m.h5:", f"{secret}:")
+    path.write_text(binary, "utf-8")
+    with pytest.raises(FormatError, match="in the same folder"):
+        listing([path])
+
+
+def test_each_option_of_the_command_reaches_the_import(tmp_path):
+    np.savez(tmp_path / "own.npz", a=A, u=U, spots=SHARED, tri=CELLS, rim=np.array([0, 3]))
+    quietly(
+        "import", tmp_path / "own.npz", "--input", "a", "--target", "u", "--grid", "cloud",
+        "--points", "spots", "--cells", "tri", "--edge", "rim", "--split", "train=12",
+        "--out", tmp_path / "c.zarr",
+    )  # fmt: skip
+    domain = domain_of(open_sealed(str(tmp_path / "c.zarr")))
+    assert isinstance(domain, Cloud)
+    np.testing.assert_array_equal(domain.cells, CELLS)
+    assert np.flatnonzero(domain.boundary).tolist() == [0, 3]
+    np.savez(tmp_path / "w.npz", w=DRAW.standard_normal((30, 16)), land=np.arange(16) < 9)
+    quietly(
+        "import", tmp_path / "w.npz", "--input", "w", "--target", "w", "--grid", "nodal",
+        "--samples", "none", "--input-axes", "time,x", "--target-axes", "time,x", "--mask", "land",
+        "--window", 5, "--stride", 2, "--split", "train=4", "--out", tmp_path / "w.zarr",
+    )  # fmt: skip
+    assert open_sealed(str(tmp_path / "w.zarr")).values("u").shape == (13, 4, 9)

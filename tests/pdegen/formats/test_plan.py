@@ -140,7 +140,7 @@ def test_types_of_files_are_stored_without_rounding(array, type_in_file, stored)
 def test_whole_numbers_that_floats_do_not_hold_are_refused_unless_a_type_is_given(
     array, type_in_file
 ):
-    values = np.array([[2**53, 0, 1], [2**53 + 2, 0, 1]], type_in_file)
+    values = np.array([[2**53 - 1, 0, 1], [2**53 + 2, 0, 1]], type_in_file)
     view = View(array(values), ("sample", "x"))
     with pytest.raises(FormatError, match=f"p is {type_in_file} and holds 9.0072e"):
         FieldPlan("u", (view,), {}).check()

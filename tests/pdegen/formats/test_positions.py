@@ -6,8 +6,8 @@ import pytest
 
 from pdegen.domains import Box, NodalGrid, PeriodicGrid, from_attributes
 from pdegen.formats.arrays import FormatError
-from pdegen.formats.described import axis_of
 from pdegen.formats.plan import ImportOptions
+from pdegen.formats.points import axis_of
 from pdegen.store.reading import Store
 from tests.pdegen.formats.files import hdf5, imported, mat5, random, trains, value
 from tests.pipelines.command import quietly
