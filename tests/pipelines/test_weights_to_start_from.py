@@ -98,14 +98,7 @@ def test_a_finished_training_goes_on_by_start(store, pdegen, refused, tmp_path):
     line = refused(*words, *longer)
     assert "training.epochs is 1 there and 3 here" in line
     assert f"by --start {tmp_path / 'run'} and another --out" in line
-    again = (
-        "--start",
-        tmp_path / "run",
-        "--set",
-        "training.lr=1e-12",
-        "--out",
-        tmp_path / "longer",
-    )
+    again = ("--start", tmp_path / "run", "--set", "training.lr=1e-12")
     assert pdegen(*words, *again, "--out", tmp_path / "longer").status == 0
     first, second = weights(tmp_path / "run"), weights(tmp_path / "longer")
     for name, tensor in first.items():

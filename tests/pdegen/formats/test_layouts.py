@@ -12,9 +12,9 @@ from scipy.io import loadmat, netcdf_file
 
 from pdegen.domains import Cloud
 from pdegen.formats.arrays import FormatError
-from pdegen.formats.importing import import_files, listing
+from pdegen.formats.importing import from_xarray, import_files, listing
 from pdegen.formats.plan import ImportOptions
-from pdegen.store.reading import open_sealed
+from pdegen.store.reading import StoreError, open_sealed
 from pipelines.config.experiment import domain_of
 from tests.pdegen.formats import layouts
 from tests.pdegen.formats.files import imported
@@ -461,7 +461,7 @@ def test_what_describes_nothing_is_refused(tmp_path, arrays, options, message):
 def test_the_target_is_not_in_the_input(tmp_path):
     words = (("u", "a"), "u", "nodal", SPLITS)
     refused(tmp_path, PAIR, "u .* is input and target, but has no axis of times", *words)
-    refused(tmp_path, PAIR, "u .* is input and target", ("a", "u"), ("u", "a"), "nodal", SPLITS)
+    refused(tmp_path, PAIR, "a .* is input and target", ("a", "u"), ("u", "a"), "nodal", SPLITS)
     refused(tmp_path, PAIR, "u .* is input and target", "u", "u", "nodal", SPLITS)
 
 
@@ -601,3 +601,80 @@ def test_each_option_of_the_command_reaches_the_import(tmp_path):
         "--window", 5, "--stride", 2, "--split", "train=4", "--out", tmp_path / "w.zarr",
     )  # fmt: skip
     assert open_sealed(str(tmp_path / "w.zarr")).values("u").shape == (13, 4, 9)
+
+
+# xarray datasets in memory.
+
+
+def dataset(**further: object) -> xr.Dataset:
+    return xr.Dataset(
+        {"a": (("x", "run"), A.T), "u": (("run", "x"), U, {"units": "K"}), **further},
+        {"x": ("x", np.arange(N) / 4, {"units": "m"}), "run": [f"r{k}" for k in range(12)]},
+    )
+
+
+def stored(tmp_path: Path, data: xr.Dataset, **options: object) -> xr.Dataset:
+    given = {"input": "a", "target": "u", "grid": "periodic", "splits": SPLITS, **options}
+    return xr.open_zarr(from_xarray(data, tmp_path / "x.zarr", **given))  # pyright: ignore
+
+
+@pytest.mark.parametrize("chunks", [None, {"run": 5}])
+def test_a_dataset_in_memory_or_of_dask_becomes_a_store(tmp_path, chunks):
+    data = dataset() if chunks is None else dataset().chunk(chunks)
+    store = stored(tmp_path, data)
+    np.testing.assert_array_equal(store.a.values, A)
+    np.testing.assert_array_equal(store.u.values, U)
+    np.testing.assert_array_equal(store.x.values, np.arange(N) / 4)
+    assert (store.u.attrs["units"], store.x.attrs["units"]) == ("K", "m")
+
+
+def test_a_trajectory_with_dates_is_cut_into_windows(tmp_path):
+    dates = np.datetime64("2000-01-01", "ns") + np.arange(30) * np.timedelta64(6, "h")
+    data = xr.Dataset(
+        {"t2m": (("time", "lat", "lon"), DRAW.standard_normal((30, 4, 8)))},
+        {"time": dates, "lat": np.arange(4.0), "lon": np.arange(8.0)},
+    )
+    splits = {"train": 4, "test": 2}
+    given = {"input": "t2m", "target": "t2m", "splits": splits, "describe": {"window": 5}}
+    store = stored(tmp_path, data, **given)
+    u = data.t2m.values.transpose(0, 2, 1).reshape(6, 5, 8, 4)
+    np.testing.assert_array_equal(store.u.values, u[:, 1:])
+    np.testing.assert_array_equal(store.time.values, 6 * np.arange(1, 5))
+    assert store.time.attrs["units"] == "hours"
+
+
+def test_packed_variables_of_a_dataset_are_unpacked(tmp_path):
+    packed = (100 * U).astype("i2")
+    attributes = {"scale_factor": 0.01, "add_offset": 273.0}
+    store = stored(tmp_path, dataset(p=(("run", "x"), packed, attributes)), target="p")
+    np.testing.assert_allclose(store.u.values, packed * 0.01 + 273)
+
+
+def test_arrays_of_positions_and_masks_of_a_dataset_are_named(tmp_path):
+    data = dataset(place=("x", np.linspace(0, 3, N)), land=("x", np.arange(N) < 30))
+    describe = {"coordinates": {"x": "place"}, "mask": "land"}
+    store = stored(tmp_path, data, grid="nodal", describe=describe)
+    np.testing.assert_allclose(store.x.values, np.linspace(0, 3, N)[:30])
+
+
+def test_other_units_are_another_store(tmp_path):
+    stored(tmp_path, dataset())
+    other = dataset()
+    other.u.attrs["units"] = "degC"
+    with pytest.raises(StoreError, match="other files"):
+        stored(tmp_path, other, resume=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"input": "b"}, "the dataset has no variable 'b': it has a, u"),
+        ({"sample": "member"}, "lacks the dimension 'member' of the samples"),
+        ({"input": "name"}, "name is of type"),
+        ({"grid": "periodic,cell"}, "the grid is 'periodic,cell'"),
+    ],
+)
+def test_what_a_dataset_does_not_have_is_refused(tmp_path, options, message):
+    names = dataset(name=("run", np.array(["a"] * 12)))
+    with pytest.raises(FormatError, match=message):
+        stored(tmp_path, names, **options)
