@@ -74,6 +74,15 @@ _PART = r"[A-Za-z0-9_][A-Za-z0-9_ .,=+-]{0,127}"
 _NAME = re.compile(rf"{_PART}(/{_PART}){{0,7}}")
 
 
+def is_name(name: str) -> bool:
+    """Whether an array may have this name, which cannot be mistaken for a path.
+
+    >>> is_name("t0_fields/density"), is_name("../density"), is_name("velocity (m/s)")
+    (True, False, False)
+    """
+    return bool(_NAME.fullmatch(name))
+
+
 class FormatError(ValueError):
     """A file cannot be imported, or a store cannot be exported. The message has one line."""
 
@@ -107,12 +116,22 @@ class Packing:
 
     @classmethod
     def of(cls, attributes: Mapping[str, object], stored: np.dtype) -> Packing | None:
-        """The packing that the attributes of an array describe, if any."""
-        packing = {
-            key: tuple(value) if isinstance(value, list) else value
-            for key, value in attributes.items()
-            if key in _CF | _VALID
-        }
+        """The packing that the attributes of an array describe, if any. Raises FormatError if they
+        are no numbers."""
+        packing: dict[str, object] = {}
+        for key in attributes.keys() & (_CF | _VALID):
+            value = attributes[key]
+            if key != "_Unsigned":
+                words = value.split(",") if isinstance(value, str) else np.ravel(np.array(value))
+                try:
+                    numbers = [float(word) for word in words]
+                except ValueError:
+                    numbers = []
+                if len(numbers) != (2 if key == "valid_range" else 1) and key != "missing_value":
+                    raise FormatError(f"the attribute {key} is {value!r}, which is no packing")
+                value = value if not isinstance(value, str | list) else tuple(numbers)
+                value = value[0] if isinstance(value, tuple) and len(value) == 1 else value
+            packing[key] = value
         return cls(tuple(sorted(packing.items())), stored) if packing else None
 
     @property
@@ -154,7 +173,7 @@ class Array:
     packing: Packing | None = None  # how numbers in the file stand for the values of type `dtype`
 
     def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.name):
+        if not is_name(self.name):
             raise FormatError(
                 f"{self.path.name}: an array is named {self.name[:80]!r}: names have letters, "
                 "digits and _ .,=+-, in groups separated by /"
@@ -200,7 +219,10 @@ class Array:
 
     def decoded(self, attributes: Mapping[str, object]) -> Array:
         """This array with the packing that its attributes describe."""
-        packing = Packing.of(attributes, self.dtype)
+        try:
+            packing = Packing.of(attributes, self.dtype)
+        except FormatError as error:
+            raise FormatError(f"{self.where}: {error}") from None
         if packing is None or self.dtype.kind in "bc":
             return self
         dtype = packing.unpacked(np.zeros(1, self.dtype)).dtype

@@ -76,6 +76,9 @@ def described_plan(files: Sequence[Contents], options: ImportOptions) -> Plan:
     same = bool({*options.inputs} & {*options.targets})
     of_input, of_target = _axes(file, options)
     first = file.array(options.inputs[0])
+    for key in {**of_input, **of_target}:
+        if any(other.dims.get(key) != file.dims.get(key) for other in files):
+            raise FormatError(f"{key} has other axes in some files: import them one by one")
     _check_samples(file, first, of_input[options.inputs[0]], options)
     sizes = _sizes(file, {**of_input, **of_target})
     _check_used(sizes, options)
@@ -410,7 +413,22 @@ def _axes_of_pair(file: Contents, a: Array, u: Array, options: ImportOptions) ->
             "three axes of space, a target the same and possibly times; otherwise name the "
             f"axes, from {', '.join(AXES)}"
         )
+    _check_names(file, options, named)
     return named
+
+
+def _check_names(file: Contents, options: ImportOptions, axes: tuple[Axes, Axes]) -> None:
+    """Raise FormatError if axes that were inferred contradict the names that the file has: an axis
+    of a known name is taken for another, or one name for two axes."""
+    taken: dict[str, str] = {}
+    for key, named in zip((options.inputs[0], options.targets[0]), axes, strict=True):
+        dims = file.dims.get(key, ())
+        for dim, axis in zip(dims, named, strict=False):
+            if dim and (taken.setdefault(dim, axis) != axis or (axis_of(dim) or axis) != axis):
+                raise FormatError(
+                    f"{file.array(key).where} has the axes {', '.join(dims)}, of which {dim} would "
+                    f"be taken for {axis}: name the axes by --input-axes and --target-axes"
+                )
 
 
 def _check_samples(file: Contents, array: Array, axes: Axes, options: ImportOptions) -> None:
@@ -455,7 +473,7 @@ def _position_of_times(a: Array, u: Array, options: ImportOptions) -> str:
     if len(timed) == len(space) + 1 and len(fits) != 1:
         raise FormatError(
             f"{a.where} {a.shape} and {u.where} {u.shape}: say whether the times are first (after "
-            "the samples) or last"
+            "the samples) or last, or name the axes by --target-axes"
         )
     return fits[0] if fits else "first"
 

@@ -8,7 +8,7 @@ import math
 import shlex
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from os import PathLike, fspath
 from pathlib import Path
 from types import MappingProxyType
@@ -24,11 +24,13 @@ from pdegen.formats.arrays import (
     MESH,
     NUMBERS,
     REFERENCES,
+    SINGLE,
     Array,
     Contents,
     FormatError,
     Location,
     Packing,
+    is_name,
     plain_attribute,
 )
 from pdegen.formats.described import NotDescribedError, described_plan, listed
@@ -151,6 +153,11 @@ def from_xarray(
     names = [(key,) if isinstance(key, str) else tuple(key) for key in (input, target)]
     if sample is None:
         sample = next((str(d) for d in dataset.dims if axis_of(str(d)) == "sample"), None)
+    known = {field.name for field in fields(ImportOptions)} - {"input", "target", "grid", "splits"}
+    if unknown := {*describe} - known | {*describe} & {"samples"}:
+        raise FormatError(
+            f"describe has no key {min(unknown)}: it takes {', '.join(sorted(known))}"
+        )
     described = ImportOptions(
         *names, grid=grid, splits=splits, samples="none" if sample is None else "first",
         **describe,
@@ -185,8 +192,11 @@ def _dumped(
     arrays: dict[str, Array] = {}
     attributes: dict[str, str | float | list[float]] = {}
     dims: dict[str, tuple[str, ...]] = {}
-    coordinates = [str(key) for key in dataset.coords if key != sample]
-    for key in dict.fromkeys([*wanted, *coordinates]):
+    levels = [key for key, index in dataset.indexes.items() if index.nlevels > 1]
+    dataset = dataset.reset_index([key for key in levels if key in dataset.dims])
+    names = [key for key in dataset.coords if isinstance(key, str) and is_name(key)]
+    coordinates = [key for key in names if key != sample and key not in levels]
+    for number, key in enumerate(dict.fromkeys([*wanted, *coordinates])):
         variable = dataset[key].variable
         if variable.dtype.kind in "mMO":  # dates and durations become numbers with units
             variable = encode_cf_variable(variable)
@@ -196,9 +206,13 @@ def _dumped(
             continue
         if sample in variable.dims:
             variable = variable.transpose(sample, ...)
-        arrays[key] = _in_blocks(folder, key, variable)
+        arrays[key] = _in_blocks(folder / f"{number}.raw", key, variable)
         dims[key] = tuple("sample" if d == sample else str(d) for d in variable.dims)
+        # valid_range alone is of values that xarray has unpacked
+        packed = {*variable.attrs} & {"scale_factor", "add_offset", "_FillValue", "missing_value"}
         for attribute, value in variable.attrs.items():
+            if not packed and str(attribute).startswith("valid_"):
+                continue
             if (plain := plain_attribute(value)) is not None:
                 attributes[f"{key}@{attribute}"] = plain
     (folder / "attributes.json").write_text(json.dumps(attributes, sort_keys=True), "utf-8")
@@ -206,9 +220,8 @@ def _dumped(
     return contents.decoded
 
 
-def _in_blocks(folder: Path, key: str, variable: xr.Variable) -> Array:
+def _in_blocks(file: Path, key: str, variable: xr.Variable) -> Array:
     """Write a variable of xarray to a file, in blocks along its first dimension."""
-    file = folder / f"{key.replace('/', '.')}.raw"
     native = variable.dtype.newbyteorder("=")
     row = math.prod(variable.shape[1:]) * native.itemsize
     rows = max(1, BLOCK // max(row, 1))
@@ -217,7 +230,9 @@ def _in_blocks(folder: Path, key: str, variable: xr.Variable) -> Array:
         for start in blocks:
             block = variable if start is None else variable[start : start + rows]
             np.ascontiguousarray(block.values, native).tofile(out)
-    return Array(folder / "dataset", key, variable.shape, native, Location(file, 0, "C", native))
+    return Array(
+        file.with_name("dataset"), key, variable.shape, native, Location(file, 0, "C", native)
+    )
 
 
 def _written(
@@ -263,7 +278,10 @@ def listing(paths: Sequence[Path | str]) -> list[str]:
     with tempfile.TemporaryDirectory(prefix="pdegen-import-") as name:
         absolute = [Path(path).absolute() for path in paths]
         (file, *others), _ = _read(absolute, Path(name), "first")
-        if others and all(len(array.shape) < 2 for array in file.arrays.values()):
+        shapes = {(array.shape, array.dtype) for array in file.arrays.values()}
+        one_each = len(absolute) > 2 and file.format in SINGLE and len(shapes) == 1
+        lines = others and all(len(array.shape) < 2 for array in file.arrays.values())
+        if one_each or lines:
             (file,), _ = _read(absolute, Path(name), "files")  # each file may be a sample
         arrays = {
             key: array if array.location else unpacked([array], Path(name))[array]
@@ -281,6 +299,8 @@ def _read(
         contents, files = folder_contents(paths[0], folder)
         return [contents], [ImportedFile.of(file) for file in files]
     contents = [open_file(path, folder) for path in paths]
+    if len({path.resolve() for path in paths}) < len(paths):
+        raise FormatError("a file is given twice: its samples would be in two splits")
     by_file = samples == "files" or contents[0].format == MESH
     beside = [
         file.path.parent / name

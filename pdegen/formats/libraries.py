@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import h5py
 import numpy as np
 import xarray as xr
 
@@ -32,7 +33,9 @@ from pdegen.formats.arrays import (
     FormatError,
     Location,
     Request,
+    is_name,
     plain_attribute,
+    printable,
 )
 
 _BLOCK = 2**26  # bytes to read at a time
@@ -51,7 +54,13 @@ def read(request: Request) -> Contents:
     variables: dict[str, xr.Variable] = {}
     if path.is_dir():
         _check_codecs(path)
-        groups = xr.open_groups(path, engine="zarr", decode_cf=False, chunks=None)
+        try:
+            groups = xr.open_groups(path, engine="zarr", decode_cf=False, chunks=None)
+        except KeyError as error:
+            raise FormatError(
+                f"{path.name} has arrays without names of their axes ({printable(error)}): write "
+                "it by xarray, or save its arrays by numpy.save"
+            ) from None
     else:
         groups = {"": xr.open_dataset(path, engine="scipy", decode_cf=False)}
     for group, dataset in groups.items():  # values are read later, as they are stored
@@ -111,6 +120,7 @@ def _unpacked(request: Request, array: Array, variable: xr.Variable) -> Array:
 # Meshes.
 
 # plane cells, and the number of their corners, which come before other points; None for all
+_VOLUMES = ("tetra", "hexahedron", "wedge", "pyramid", "polyhedron")
 _PLANE_CELLS = {
     "triangle": 3, "triangle6": 3, "triangle7": 3,
     "quad": 4, "quad8": 4, "quad9": 4, "polygon": None,
@@ -158,12 +168,20 @@ def _mesh(request: Request, kind: str) -> Contents:
     while points.shape[1] > 1 and not np.ptp(points[:, -1]):  # the z of plane meshes
         points = points[:, :-1]
     unreadable |= {name: "has values of cells: give values of points" for name in of_cells}
-    values["points"] = points, ("point", "part")
-    if (corners := _corners(cells)) is not None:
-        values["cells"] = corners, ("cell", "corner")
-        values["edge"] = _edge(corners, len(points)), ("point",)
+    own: dict[str, tuple[np.ndarray, tuple[str, ...]]] = {"points": (points, ("point", "part"))}
+    if any(block.type.startswith(_VOLUMES) for block in cells):
+        unreadable["cells"] = "are volumes, which a store does not keep: its points count alike"
+    elif (corners := _corners(cells)) is not None:
+        own["cells"] = corners, ("cell", "corner")
+        own["edge"] = _edge(corners, len(points)), ("point",)
+    # data with the names of these get other ones
+    values = {f"{name}_data" if name in own else name: pair for name, pair in values.items()} | own
     arrays = {}
-    for name, (numbers, _) in values.items():
+    for name, (numbers, _) in list(values.items()):
+        if not is_name(name):
+            unreadable[name] = "has a name with other characters than letters, digits and _ .,=+-"
+            del values[name]
+            continue
         target = request.target()
         np.ascontiguousarray(numbers).tofile(target)
         native = numbers.dtype.newbyteorder("=")
@@ -189,7 +207,21 @@ def _references(path: Path) -> list[str]:
                 "file may stand in itself, or in an HDF5 file in the same folder"
             )
         names[name] = None
+    for name in names:
+        _check_inside(path.parent / name)
     return [*names]
+
+
+def _check_inside(path: Path) -> None:
+    """Raise FormatError if an HDF5 file refers to other files."""
+    links: list[tuple[str, Any]] = []
+    with h5py.File(path, "r", locking=False) as file:
+        file.visititems_links(lambda *link: links.append(link))
+        for name, link in links:
+            node = file[name] if isinstance(link, h5py.HardLink) else None
+            elsewhere = isinstance(node, h5py.Dataset) and (node.is_virtual or node.external)
+            if node is None or elsewhere:
+                raise FormatError(f"{path.name}: {name[:80]!r} is a link, or in another file")
 
 
 def _corners(blocks: Sequence[Any]) -> np.ndarray | None:

@@ -86,9 +86,10 @@ class Places:
             axis: dim for key in axes
             for axis, dim in zip(axes[key], dims.get(key, ()), strict=False)
         }  # fmt: skip
+        order = tuple(axis for axis in axes[target] if axis in POINTS)
         on_grid = options.grid not in MESH_AXES
         self.lines = {
-            axis: _along(files, axis, sizes, dimensions.get(axis, ""), options)
+            axis: _along(files, axis, sizes, order, dimensions.get(axis, ""), options)
             for axis in sizes if on_grid or axis == "time"
         }  # fmt: skip
         for axis, length in options.lengths.items():
@@ -201,9 +202,11 @@ class Places:
 
 
 def _is_uneven(x: np.ndarray) -> bool:
-    """Whether numbers do not rise by equal steps, within the rounding to float32."""
+    """Whether numbers do not rise by equal steps, within their rounding, to float32 if they are
+    such numbers."""
     steps = np.diff(x)
-    rounding = 8 * np.finfo(np.float32).eps * np.abs(x).max()
+    kind = np.float32 if np.array_equal(x.astype(np.float32), x) else np.float64
+    rounding = 8 * np.finfo(kind).eps * np.abs(x).max()
     return bool(len(x) > 2 and np.ptp(steps) > 1e-3 * np.abs(steps).mean() + rounding)
 
 
@@ -211,6 +214,7 @@ def _along(
     files: Sequence[Contents],
     axis: str,
     sizes: Mapping[str, int],
+    order: Axes,
     dimension: str,
     options: ImportOptions,
 ) -> tuple[str, np.ndarray | None]:
@@ -235,7 +239,7 @@ def _along(
     lines: dict[str, np.ndarray] = {}
     for name in files[0].arrays:
         wanted = name == given if given else axis_of(name, only_x) == axis and name not in taken
-        if wanted and (values := _line(files, name, axis, sizes)) is not None:
+        if wanted and (values := _line(files, name, axis, sizes, order)) is not None:
             lines[name] = values
     if given and not lines:
         array = files[0].array(given)
@@ -264,10 +268,18 @@ def _along(
 
 
 def _line(
-    files: Sequence[Contents], name: str, axis: str, sizes: Mapping[str, int]
+    files: Sequence[Contents], name: str, axis: str, sizes: Mapping[str, int], order: Axes
 ) -> np.ndarray | None:
-    """The positions along an axis that an array of all files has; None if its shape does not
-    fit."""
+    """The positions along an axis that an array of all files has; None if its shape does not fit.
+    Raises FormatError if they are no numbers, differ, or vary along another axis of a mesh.
+
+    Args:
+        files: The files.
+        name: Name of the array.
+        axis: The axis.
+        sizes: Number of points along each axis.
+        order: The axes of space in the order in which the files have them.
+    """
     n, space = sizes[axis], [size for name, size in sizes.items() if name != "time"]
     lines = list[np.ndarray]()
     if any(name not in file.arrays for file in files):
@@ -275,11 +287,22 @@ def _line(
     for array in [part for file in files for part in file.parts(name)]:
         if math.prod(array.shape) not in (n, math.prod(space)):
             return None
-        values = array.values().squeeze().astype(float)
-        if values.ndim > 1:
-            meshes = [np.moveaxis(values, k, 0) for k in range(values.ndim)]
-            fits = [m.reshape(n, -1) for m in meshes if len(m) == n]
-            values = next((m[:, 0] for m in fits if (m == m[:, :1]).all()), values)
+        values = array.values().squeeze()
+        if values.dtype.kind == "c":
+            raise FormatError(f"{array.where} has complex numbers, which are no positions")
+        values = values.astype(float)
+        if values.ndim > 1:  # a mesh whose positions along this axis are the same on each line
+            meshes = [np.moveaxis(values, k, 0).reshape(len_k, -1)
+                      for k, len_k in enumerate(values.shape)]  # fmt: skip
+            along = [k for k, m in enumerate(meshes) if (m == m[:, :1]).all()]
+            fits = values.shape == tuple(sizes[a] for a in order) and axis in order
+            if along and (not fits or along != [order.index(axis)]):
+                raise FormatError(
+                    f"{array.where} {array.shape} varies along its axis {along[0] + 1}, which is "
+                    f"not that of {axis}: name the axes in their order by --input-axes and "
+                    f"--target-axes, or give --coordinate {axis}=none"
+                )
+            values = meshes[along[0]][:, 0] if along else values
         if values.shape != (n,):
             return None
         if not np.isfinite(values).all():
@@ -495,8 +518,14 @@ def mask_of(file: Contents, plan: Plan, name: str) -> np.ndarray:
     if name == MISSING:
         inside = np.logical_and.reduce([_with_values(field, domain) for field in plan.fields])
     else:
-        order = tuple(axis for axis in view.axes if axis in domain.axes)
         array = file.array(name)
+        order = tuple(axis for axis in view.axes if axis in domain.axes)
+        key = next((k for k, a in file.arrays.items() if a.name == view.array.name), "")
+        names = dict(zip(file.dims.get(key, ()), view.axes, strict=False))
+        if own := file.dims.get(name):
+            order = tuple(names.get(dim, dim) for dim in own)
+        if {*order} != {*domain.axes}:
+            raise FormatError(f"--mask {name} has the axes {', '.join(own or order)}")
         if array.shape != tuple(view.sizes[axis] for axis in order):
             raise FormatError(
                 f"--mask {name}: {array.where} {array.shape} has not the axes {', '.join(order)} "

@@ -225,6 +225,11 @@ def in_groups(contents: Contents) -> Contents:
     if not numbered or "" in members[0] or any(of != members[0] for of in members):
         return contents
     first, *others = [groups[group] for group in sorted(groups, key=lambda name: (int(name), name))]
+    units: dict[str, object] = {}
+    for key, value in contents.attributes.items():
+        member = key.partition("/")[2]
+        if member.endswith("@units") and units.setdefault(member, value) != value:
+            raise FormatError(f"{contents.path.name}: {member} differs between the groups")
     return replace(
         contents,
         arrays=first,
@@ -345,6 +350,17 @@ def joined(contents: list[Contents]) -> Contents:
                 raise FormatError(
                     f"{one.where} {one.shape} {one.dtype} and {other.where} {other.shape} "
                     f"{other.dtype} differ: samples have equal shapes"
+                )
+        for key, value in file.attributes.items():
+            if key.endswith("@units") and contents[0].attributes.get(key) != value:
+                raise FormatError(
+                    f"{contents[0].path.name} and {file.path.name} have different units: {key}"
+                )
+        for name, dims in file.dims.items():
+            if contents[0].dims.get(name) != dims:
+                raise FormatError(
+                    f"{contents[0].path.name} and {file.path.name} have the axes of {name} in "
+                    "different orders"
                 )
         if file.groups:
             raise FormatError(f"{file.path.name} has a group for each sample: it is no sample")

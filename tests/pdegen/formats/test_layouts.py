@@ -678,3 +678,171 @@ def test_what_a_dataset_does_not_have_is_refused(tmp_path, options, message):
     names = dataset(name=("run", np.array(["a"] * 12)))
     with pytest.raises(FormatError, match=message):
         stored(tmp_path, names, **options)
+
+
+# Found by an attack.
+
+
+@pytest.mark.parametrize("square", [False, True])
+def test_a_mesh_in_the_order_of_pictures_is_refused(tmp_path, square):
+    n = 8 if square else 5
+    x, y = np.meshgrid(np.linspace(0, 2, n), np.linspace(10, 11, 8))  # (8, n): y first
+    u = DRAW.standard_normal((12, *x.shape))
+    refused(tmp_path, {"a": u, "u": u + 1, "x": x, "y": y}, "x .* varies along its axis 2")
+    np.savez(tmp_path / "own.npz", a=u, u=u + 1, x=x, y=y)
+    axes = ("sample", "y", "x")
+    options = ImportOptions("a", "u", "nodal", SPLITS, input_axes=axes, target_axes=axes)
+    store = imported(tmp_path, tmp_path / "own.npz", import_options=options)
+    np.testing.assert_allclose(store.values("x"), np.linspace(0, 2, n))
+    np.testing.assert_array_equal(store.values("a"), u.swapaxes(1, 2))
+
+
+@pytest.mark.parametrize(
+    ("of_a", "of_u"),
+    [
+        (("run", "p", "q"), ("run", "q", "p")),
+        (("run", "x", "q"), ("run", "q", "x")),
+        (("run", "x", "q"), ("run", "time", "x")),
+        (("run", "member", "x"), ("run", "member", "x")),
+    ],
+)
+def test_names_of_axes_are_not_contradicted(tmp_path, of_a, of_u):
+    square = DRAW.standard_normal((12, 8, 8))
+    data = xr.Dataset({"a": (of_a, square), "u": (of_u, square + 1)}, {"x": np.arange(8.0)})
+    with pytest.raises(FormatError, match="name the axes by"):
+        from_xarray(
+            data, tmp_path / "x.zarr", input="a", target="u", sample="run", grid="nodal",
+            splits=SPLITS,
+        )  # fmt: skip
+
+
+def test_files_with_axes_in_other_orders_are_refused(tmp_path):
+    files = list[Path]()
+    for k, order in enumerate(("xy", "yx")):
+        files.append(tmp_path / f"{k}.nc")
+        u = xr.Dataset(
+            {name: (("sample", *order), DRAW.standard_normal((6, 8, 8))) for name in "au"}
+        )
+        u.to_netcdf(files[-1], engine="scipy")
+    with pytest.raises(FormatError, match="a has other axes in some files"):
+        imported(tmp_path, *files, import_options=ImportOptions("a", "u", "cell", SPLITS))
+
+
+def test_a_mask_follows_the_names_of_its_axes(tmp_path):
+    mask = np.ones((8, 8), bool)
+    mask[2, 5] = False
+    data = xr.Dataset({
+        "a": (("run", "x", "y"), DRAW.standard_normal((12, 8, 8))),
+        "u": (("run", "x", "y"), DRAW.standard_normal((12, 8, 8))),
+        "m": (("y", "x"), mask.T),
+    })  # fmt: skip
+    store = stored(tmp_path, data, grid="nodal", describe={"mask": "m"})
+    np.testing.assert_array_equal(store.u.values, data.u.values[:, mask])
+
+
+def test_uneven_times_of_large_numbers_are_noticed(tmp_path):
+    t = 1.7e9 + np.array([0, 60, 120, 700, 800, 2000, 2100, 2200, 3300, 3400, 3500, 3600.0])
+    axes = ("time", "x")
+    refused(
+        tmp_path, {"u": A[:, :8], "t": t}, "windows of the times need equal steps", "u", "u",
+        "nodal", {"train": 2}, "none", input_axes=axes, target_axes=axes, window=3,
+    )  # fmt: skip
+
+
+def test_data_of_a_mesh_keep_their_values_whatever_their_names(tmp_path):
+    import meshio
+
+    points = DRAW.uniform(size=(9, 2))
+    u = DRAW.standard_normal(9)
+    data = {"u": u, "edge": 2 * u, "points": 3 * u, "v (m/s)": u}
+    mesh = meshio.Mesh(points, [("triangle", np.arange(9).reshape(3, 3))], data)
+    meshio.write(tmp_path / "m.vtu", mesh)
+    options = ImportOptions("u", "edge_data", splits={"train": 1})
+    store = imported(tmp_path, tmp_path / "m.vtu", import_options=options)
+    np.testing.assert_array_equal(store.values("u"), 2 * u[None])
+    assert any("v (m/s) has a name with other" in line for line in listing([tmp_path / "m.vtu"]))
+
+
+def test_volumes_have_neither_cells_nor_edge(tmp_path):
+    import meshio
+
+    points = DRAW.uniform(size=(8, 3))
+    u = DRAW.standard_normal(8)
+    cells = [("tetra", [[0, 1, 2, 3], [4, 5, 6, 7]]), ("triangle", [[0, 1, 2]])]
+    meshio.write(tmp_path / "m.vtu", meshio.Mesh(points, cells, {"a": u, "u": u}))
+    store = imported(
+        tmp_path, tmp_path / "m.vtu", import_options=ImportOptions("a", "u", splits={"train": 1})
+    )
+    assert {"cells", "edge"}.isdisjoint(xr.open_zarr(store.url).variables)
+    assert any("are volumes" in line for line in listing([tmp_path / "m.vtu"]))
+
+
+def test_units_of_samples_do_not_differ(tmp_path):
+    files = list[Path]()
+    for k, unit in enumerate(("m", "km", "m")):
+        files.append(tmp_path / f"{k}.nc")
+        data = xr.Dataset({name: (("x",), A[k], {"units": unit}) for name in "au"})
+        data.to_netcdf(files[-1], engine="scipy")
+    options = ImportOptions("a", "u", "nodal", {"train": 2}, "files")
+    with pytest.raises(FormatError, match="different units: a@units"):
+        imported(tmp_path, *files, import_options=options)
+    with h5py.File(tmp_path / "g.h5", "w") as file:
+        for k, unit in enumerate(("m", "km")):
+            for name in "au":
+                file[f"{k}/{name}"] = A[k]
+                file[f"{k}/{name}"].attrs["units"] = unit
+    with pytest.raises(FormatError, match="a@units differs between the groups"):
+        listing([tmp_path / "g.h5"])
+
+
+def test_a_file_is_given_once(tmp_path):
+    np.savez(tmp_path / "own.npz", **PAIR)
+    with pytest.raises(FormatError, match="a file is given twice"):
+        imported(tmp_path, tmp_path / "own.npz", tmp_path / "own.npz", import_options=OF_CLOUD)
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value", "fault"),
+    [
+        ("valid_min", "0", None), ("valid_range", "-100, 100", None), ("scale_factor", "0.1", None),
+        ("scale_factor", [0.1, 0.2], "scale_factor is"), ("add_offset", "none", "add_offset is"),
+    ],
+)  # fmt: skip
+def test_texts_of_packing_are_numbers_or_refused(tmp_path, attribute, value, fault):
+    v = (10 * np.abs(A)).astype("i2")
+    data = xr.Dataset({name: (("sample", "x"), v, {attribute: value}) for name in "au"})
+    data.to_netcdf(tmp_path / "p.nc", engine="scipy")
+    options = ImportOptions("a", "u", "nodal", SPLITS)
+    if fault is not None:
+        with pytest.raises(FormatError, match=f"a: the attribute {fault}"):
+            imported(tmp_path, tmp_path / "p.nc", import_options=options)
+        return
+    store = imported(tmp_path, tmp_path / "p.nc", import_options=options)
+    factor = 0.1 if attribute == "scale_factor" else 1
+    np.testing.assert_allclose(store.values("u"), factor * v)
+
+
+def test_a_companion_file_with_a_link_is_refused(tmp_path):
+    import meshio
+
+    mesh = meshio.Mesh(DRAW.uniform(size=(9, 2)), [("triangle", [[0, 1, 2]])], {"u": A[0, :9]})
+    meshio.write(tmp_path / "m.xdmf", mesh)
+    with h5py.File(tmp_path / "m.h5", "a") as file:
+        file["secret"] = h5py.ExternalLink("../s.h5", "/d")
+    with pytest.raises(FormatError, match="is a link"):
+        listing([tmp_path / "m.xdmf"])
+
+
+def test_names_that_differ_in_a_stroke_are_two_arrays(tmp_path):
+    data = xr.Dataset({"v/a": (("run", "x"), A), "v.a": (("run", "x"), U)})
+    store = stored(tmp_path, data, input="v/a", target="v.a")
+    np.testing.assert_array_equal(store.a.values, A)
+
+
+def test_one_array_a_file_is_listed_as_one_sample_a_file(tmp_path):
+    files = list[Path]()
+    for k in range(5):
+        files.append(tmp_path / f"s{k}.npy")
+        np.save(files[-1], DRAW.standard_normal((6, 8)))
+    words = listing(files)[-1].split()
+    assert words[words.index("--input") + 1] == "values"
