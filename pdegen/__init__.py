@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from pdegen.version import __version__
 
 if TYPE_CHECKING:
-    from pdegen.api import from_xarray, generate, load_plugin, open, recipes, verify
+    from pdegen.api import generate, load_plugin, open, recipes, verify
+    from pdegen.formats.importing import from_xarray
 
 __all__ = ["__version__", "from_xarray", "generate", "load_plugin", "open", "recipes", "verify"]
 
@@ -22,6 +23,10 @@ def __getattr__(name: str) -> Any:
     """Import the public functions at their first use, so that commands start fast."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name == "from_xarray":
+        from pdegen.formats import importing
+
+        return importing.from_xarray
     from pdegen import api
 
     return getattr(api, name)

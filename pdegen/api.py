@@ -9,15 +9,12 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from pdegen.formats.importing import from_xarray
 from pdegen.generation import generate as generating
 from pdegen.generation import verify as verifying
 from pdegen.generation.verify import Verification
 from pdegen.plugins import load_plugin as run_file
 from pdegen.recipe import Recipe, default_store, load_recipe, recipe_names
 from pdegen.store.reading import StoreError, open_sealed
-
-__all__ = ["from_xarray", "generate", "load_plugin", "open", "recipes", "verify"]
 
 PathOrUrl = str | PathLike[str]
 
