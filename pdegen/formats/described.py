@@ -80,7 +80,10 @@ def described_plan(files: Sequence[Contents], options: ImportOptions) -> Plan:
         if any(other.dims.get(key) != file.dims.get(key) for other in files):
             raise FormatError(f"{key} has other axes in some files: import them one by one")
     _check_samples(file, first, of_input[options.inputs[0]], options)
-    sizes = _sizes(file, {**of_input, **of_target})
+    sizes = _sizes(file, of_target)
+    finer = {key: _steps(file, key, of_input[key], sizes, options) for key in of_input}
+    coarse = {key: axes for key, axes in of_input.items() if not finer[key]}
+    sizes = _sizes(file, {**coarse, **of_target})
     _check_used(sizes, options)
     space = {axis: n for axis, n in sizes.items() if axis in POINTS}
     window = _window(file, sizes, options)
@@ -91,6 +94,7 @@ def described_plan(files: Sequence[Contents], options: ImportOptions) -> Plan:
             [
                 View(
                     part, axes[key], frames[k] if "time" in axes[key] else None, window=window,
+                    steps=finer[key] if k == 0 else (),
                     along=tuple((a, n) for a, n in space.items() if a not in axes[key]),
                 )
                 for file in files for part in file.parts(key)
@@ -117,7 +121,7 @@ def described_plan(files: Sequence[Contents], options: ImportOptions) -> Plan:
         splits=_splits(options.splits, fields[0].samples, window),
         domain=placed.domain,
         physics=Physics(boundary={} if options.boundary is None else {"u": options.boundary}),
-        positions_text="; ".join([*placed.words, *places.words()]),
+        positions_text="; ".join([*_words_of_steps(finer), *placed.words, *places.words()]),
         position_arrays=(*placed.arrays, *places.arrays),
     )
 
@@ -236,6 +240,47 @@ def _sizes(file: Contents, axes: Mapping[str, Axes]) -> dict[str, int]:
                 held.setdefault(axis, array)
     order = (*POINTS, "time")
     return {axis: sizes[axis] for axis in sorted(sizes, key=order.index)}
+
+
+def _steps(
+    file: Contents, key: str, axes: Axes, sizes: Mapping[str, int], options: ImportOptions
+) -> tuple[tuple[str, int, int], ...]:
+    """First point and step along the axes on which an input has more points than the target, whose
+    points are among them. Empty if it has as many.
+
+    Raises:
+        FormatError: If they are not, or a grid has no steps.
+    """
+    array, steps = file.array(key), list[tuple[str, int, int]]()
+    kinds = str(options.grid).split(",")
+    of_axis = dict(zip([axis for axis in SPACE if axis in sizes], kinds * 3, strict=False))
+    for axis, n in zip(axes, array.shape, strict=True):
+        m, kind = sizes.get(axis, n), of_axis.get(axis, "cloud")
+        if axis not in POINTS or m == n:
+            continue
+        intervals = (n - 1, m - 1) if kind == "nodal" else (n, m)
+        step, rest = divmod(intervals[0], max(intervals[1], 1))
+        rule = {
+            "periodic": f"r * {m}", "cell": f"r * {m}, r odd", "nodal": f"r * {m - 1} + 1",
+        }.get(kind)  # fmt: skip
+        if rule is None or rest or step < 2 or (kind == "cell" and step % 2 == 0):
+            others = f": {rule} points of a finer grid have them" if rule else ""
+            raise FormatError(
+                f"{array.where} {array.shape} is on a different grid: it has {n} points along "
+                f"{axis}, the target {m}{others}"
+            )
+        steps.append((axis, step // 2 if kind == "cell" else 0, step))
+    return tuple(steps)
+
+
+def _words_of_steps(finer: Mapping[str, tuple[tuple[str, int, int], ...]]) -> list[str]:
+    """Which inputs are read at the points of the target alone."""
+    return [
+        f"{key} is read at every {'. and '.join(str(step) for *_, step in steps)}. point, which "
+        "the target has"
+        for key, steps in finer.items()
+        if steps
+    ]
 
 
 def _check_used(sizes: Mapping[str, int], options: ImportOptions) -> None:

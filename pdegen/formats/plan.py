@@ -239,6 +239,8 @@ class View:
     number: Callable[[np.ndarray], np.ndarray] | None = None
     # views whose channels follow those of this one
     beside: tuple[View, ...] = ()
+    # first point and step along axes of which not all points are read
+    steps: tuple[tuple[str, int, int], ...] = ()
     # windows, each of which is a sample; `frames` are counted from the first frame of the window
     window: Window | None = None
 
@@ -300,6 +302,7 @@ class View:
         """Number of points along each axis. An array without an axis of samples is one sample."""
         sizes = {"sample": 1, **dict(zip(self.axes, self.array.shape, strict=True))}
         sizes |= dict(self.along)
+        sizes |= {axis: len(range(start, sizes[axis], step)) for axis, start, step in self.steps}
         if self.window is not None:
             sizes["sample"] *= self.window.count
             if "time" in sizes:
@@ -321,6 +324,7 @@ class View:
             "channels": self.channels and list(self.channels),
             "backwards": list(self.backwards) or None,
             "along": dict(self.along) or None,
+            "steps": [list(step) for step in self.steps] or None,
             "number": self.number and self.number.__name__,
             "beside": [view.array.name for view in self.beside] or None,
             "window": self.window and asdict(self.window),
@@ -351,6 +355,7 @@ class View:
     def _of(self, samples: slice, frames: tuple[int, int] | None) -> np.ndarray:
         """Read these frames of samples of the file."""
         slices = {"sample": samples}
+        slices |= {axis: slice(start, None, step) for axis, start, step in self.steps}
         if frames is not None:
             slices["time"] = slice(*frames)
         if self.part is not None:
@@ -429,6 +434,7 @@ class FieldPlan:
                 axes=tuple(names.get(axis, axis) for axis in view.axes),
                 backwards=tuple(names.get(axis, axis) for axis in view.backwards),
                 along=tuple((names.get(axis, axis), n) for axis, n in view.along),
+                steps=tuple((names.get(axis, axis), *step) for axis, *step in view.steps),
                 beside=tuple(map(with_names, view.beside)),
             )
 

@@ -205,7 +205,7 @@ def test_channels_and_times_of_any_place_are_said(tmp_path, space):
         ({"splits": {"train": 0}}, (10, 8), (10, 8), "train"),
         ({"splits": {"train": 4, "more": 1}}, (10, 8), (10, 8), "train"),
         ({}, (10, 8), (9, 8), "different numbers of samples"),
-        ({}, (10, 8), (10, 9), "different grids"),
+        ({}, (10, 8), (10, 9), "different grid"),
         ({}, (10,), (10,), "an input has samples"),
         ({}, (10, 8), (10, 3, 4, 8), "an input has samples"),
         ({}, (0, 8), (0, 8), "is empty: its shape is"),

@@ -846,3 +846,37 @@ def test_one_array_a_file_is_listed_as_one_sample_a_file(tmp_path):
         np.save(files[-1], DRAW.standard_normal((6, 8)))
     words = listing(files)[-1].split()
     assert words[words.index("--input") + 1] == "values"
+
+
+# Inputs on finer grids than the target.
+
+
+@pytest.mark.parametrize(
+    ("grid", "fine", "coarse", "points"),
+    [
+        ("nodal", 13, 5, slice(None, None, 3)),
+        ("periodic", 16, 4, slice(None, None, 4)),
+        ("cell", 15, 5, slice(1, None, 3)),
+    ],
+)
+def test_an_input_on_a_finer_grid_is_read_at_the_points_of_the_target(
+    tmp_path, grid, fine, coarse, points
+):
+    a, u = DRAW.standard_normal((12, fine, fine)), DRAW.standard_normal((12, coarse, coarse))
+    np.savez(tmp_path / "own.npz", a=a, u=u)
+    said = list[str]()
+    options = ImportOptions("a", "u", grid, SPLITS)
+    store = imported(tmp_path, tmp_path / "own.npz", import_options=options, tell=said.append)
+    np.testing.assert_array_equal(store.values("a"), a[:, points, points])
+    np.testing.assert_array_equal(store.values("u"), u)
+    assert said[0].startswith(f"a is read at every {points.step}. and {points.step}. point")
+
+
+@pytest.mark.parametrize(
+    ("grid", "n", "m"),
+    [("nodal", 12, 5), ("nodal", 5, 13), ("periodic", 15, 4), ("cell", 16, 4), ("cell", 4, 8)],
+)
+def test_points_that_the_input_does_not_have_are_refused(tmp_path, grid, n, m):
+    a, u = DRAW.standard_normal((12, n)), DRAW.standard_normal((12, m))
+    message = f"on a different grid: it has {n} points along x, the target {m}"
+    refused(tmp_path, {"a": a, "u": u}, message, "a", "u", grid, SPLITS)
