@@ -57,9 +57,10 @@ def described_plan(files: Sequence[Contents], options: ImportOptions) -> Plan:
     is the input and the others are the target. Windows that would share a time with another split
     are left out.
 
-    Positions and times are those of the file, if it has them (`_along`, `_meshed`). Otherwise an
-    axis has the length 1, and times are counted. `Plan.positions_text` says which. Of a tuple of
-    two tensors, the first is the input and the second the target.
+    Positions and times are those of the file, if it has them (`pdegen.formats.points`). Otherwise
+    an axis has the length 1, and times are counted. `Plan.positions_text` says which. An input on a
+    finer grid is read at the points of the target (`_steps`). Of a tuple of two tensors, the first
+    is the input and the second the target.
 
     Raises:
         FormatError: If an option is missing (the message lists the contents of the file), or does
@@ -82,8 +83,8 @@ def described_plan(files: Sequence[Contents], options: ImportOptions) -> Plan:
     _check_samples(file, first, of_input[options.inputs[0]], options)
     sizes = _sizes(file, of_target)
     finer = {key: _steps(file, key, of_input[key], sizes, options) for key in of_input}
-    coarse = {key: axes for key, axes in of_input.items() if not finer[key]}
-    sizes = _sizes(file, {**coarse, **of_target})
+    on_target = {key: axes for key, axes in of_input.items() if not finer[key]}
+    sizes = _sizes(file, {**on_target, **of_target})
     _check_used(sizes, options)
     space = {axis: n for axis, n in sizes.items() if axis in POINTS}
     window = _window(file, sizes, options)
@@ -274,7 +275,7 @@ def _steps(
 
 
 def _words_of_steps(finer: Mapping[str, tuple[tuple[str, int, int], ...]]) -> list[str]:
-    """Which inputs are read at the points of the target alone."""
+    """The inputs that are read at the points of the target alone, for people."""
     return [
         f"{key} is read at every {'. and '.join(str(step) for *_, step in steps)}. point, which "
         "the target has"

@@ -28,8 +28,8 @@ class ImportOptions:
     """The user's description of files that pdegen does not recognise. For recognised files, it
     replaces some of the defaults."""
 
-    # names of the arrays in the file; several are the channels of one variable. The same names for
-    # both take the first frame of a trajectory as input and the others as target
+    # names of the arrays in the file; several are the channels of one variable. If an array is
+    # both, the first frame of its trajectory is the input and the others are the target
     input: str | tuple[str, ...] | None = None
     target: str | tuple[str, ...] | None = None
     # grid: "periodic", "cell" or "nodal"; or one of these for each axis, as in "periodic,nodal".

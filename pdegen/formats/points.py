@@ -182,7 +182,8 @@ class Places:
         return replace(coordinate, attributes={**coordinate.attributes, **own})
 
     def words(self) -> list[str]:
-        """Which positions and times are those of the file and which are assumed."""
+        """The positions and times that are those of the file, and those that are assumed, for
+        people."""
         read = [f"{axis} from {name}" for axis, (name, x) in self.lines.items() if x is not None]
         assumed = [
             "times are counted" if axis == "time" else f"{axis} from 0 to 1"
