@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import pydantic
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from pydantic import (
     SerializerFunctionWrapHandler,
     field_validator,
@@ -123,6 +123,9 @@ class NoiseModel(ABC):
             with one_thread():
                 noisy[block] = clean + self._noise(level, clean, stream, numbers[block], sigma)
         return self._observed(noisy, seed)
+
+    def check_grid(self, shape: tuple[int, ...]) -> None:  # noqa: B027 - most kinds take any grid
+        """Raise ValueError if fields of this shape cannot have the noise."""
 
     def _observed(self, noisy: np.ndarray, seed: int) -> np.ndarray:
         """Set unobserved values of noisy fields to 0; by default all values are observed."""
@@ -309,9 +312,12 @@ class CorrelatedNoise(NoiseModel):
         basis[:, 1:] *= np.sqrt(2)
         return basis / np.linalg.norm(basis, axis=1, keepdims=True)
 
+    def check_grid(self, shape: tuple[int, ...]) -> None:
+        if len(shape) not in (1, 2):
+            raise ValueError(f"correlated noise is for 1 or 2 dimensions, got {len(shape)}")
+
     def _noise(self, level, u, stream, numbers, sigma):
-        if u.ndim not in (2, 3):
-            raise ValueError(f"correlated noise is for 1 or 2 dimensions, got {u.ndim - 1}")
+        self.check_grid(u.shape[1:])
         bases = [self.basis(n) for n in u.shape[1:]]
         xi = _normals(stream, numbers, tuple(basis.shape[1] for basis in bases))
         eta = np.empty_like(u)
@@ -325,8 +331,12 @@ class CorrelatedNoise(NoiseModel):
 class SensorNoise(EnsembleNoise):
     """u(x) + ε σ(x) ξ(x) at the sensors, and 0 at all other points.
 
-    The sensors are random grid points, the same for all samples, levels and epochs. A larger
-    fraction adds sensors to those of a smaller one.
+    The sensors are the same for all samples, levels and epochs. They are random grid points, of
+    which a larger fraction has those of a smaller one, or the points of a published protocol.
+
+    >>> sensors = SensorNoise(0.0, points="diffusionpde").observed((128, 128), seed=0)
+    >>> int(sensors.sum()), np.argwhere(sensors)[0].tolist()
+    (500, [0, 12])
     """
 
     latex: ClassVar[str] = (
@@ -335,23 +345,65 @@ class SensorNoise(EnsembleNoise):
     )
     # share of the points with a sensor, in (0, 1]; at least one point has one
     fraction: float = 0.1
+    points: str | None = None  # name of a list in `SENSORS`, which replaces the random points
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 < self.fraction <= 1:
             raise ValueError(f"the fraction must be in (0, 1], got {self.fraction}")
 
+    def check_grid(self, shape: tuple[int, ...]) -> None:
+        if self.points is None:
+            return
+        sensors = SENSORS[self.points]
+        if shape != sensors.shape:
+            names = [" x ".join(map(str, numbers)) for numbers in (sensors.shape, shape)]
+            raise ValueError(f"sensors {self.points!r} are points of {names[0]}, got {names[1]}")
+
     def observed(self, shape: tuple[int, ...], seed: int) -> Bool[np.ndarray, "..."]:
         """Mask that is True at the sensors."""
+        self.check_grid(shape)
         points = math.prod(shape)
-        order = np.argsort(_normals(NormalStream(hashed(seed, "sensors", 0)), [0], (points,))[0])
+        if self.points is not None:
+            first = SENSORS[self.points].indices
+        else:
+            stream = NormalStream(hashed(seed, "sensors", 0))
+            order = np.argsort(_normals(stream, [0], (points,))[0])
+            first = order[: max(1, round(self.fraction * points))]
         mask = np.zeros(points, dtype=bool)
-        mask[order[: max(1, round(self.fraction * points))]] = True
+        mask[first] = True
         return mask.reshape(shape)
 
     def _observed(self, noisy: np.ndarray, seed: int) -> np.ndarray:
         noisy[:, ~self.observed(noisy.shape[1:], seed)] = 0
         return noisy
+
+
+@dataclass(frozen=True)
+class DrawnSensors:
+    """Different points of a grid, drawn by the generator that NumPy keeps unchanged since 1.16.
+
+    A published protocol that states its call of `numpy.random` thus states its sensors.
+    """
+
+    shape: tuple[int, ...]  # of the grid
+    count: int
+    seed: int
+    source: str  # publication, or file of its code, that has this call
+
+    @property
+    def indices(self) -> Int[np.ndarray, " count"]:
+        """Indices of the points in C order."""
+        generator = np.random.RandomState(self.seed)
+        return generator.choice(math.prod(self.shape), self.count, replace=False)
+
+
+SENSORS: dict[str, DrawnSensors] = {
+    "diffusionpde": DrawnSensors(
+        (128, 128), 500, 0,
+        "Huang et al., DiffusionPDE, NeurIPS 2024; its scripts/generate_*.py, known_index_u",
+    ),
+}  # fmt: skip
 
 
 def pointwise_std(blocks: Iterable[Float[np.ndarray, " _ *grid"]]) -> Field:
@@ -436,12 +488,22 @@ class NoiseKind(Strict):
         length: Correlation length divided by the length of the domain (0.1); for "correlated" only.
             [1]
         fraction: Share of the points that have a sensor (0.1); for "sensors" only. [1]
+        points: Name of the sensors of a published protocol, in place of a fraction; for "sensors"
+            only (see `SENSORS`).
     """
 
     kind: Kind = "ensemble"
     seed: Annotated[int, pydantic.Field(ge=0, lt=2**64)] = 0
     length: Positive | None = None
     fraction: Annotated[float, pydantic.Field(gt=0, le=1)] | None = None
+    points: str | None = None
+
+    @field_validator("points", mode="before")
+    @classmethod
+    def _listed(cls, points: Any) -> Any:
+        if points is not None and (not isinstance(points, str) or points not in SENSORS):
+            raise ValueError(f"unknown sensors {points!r}: {near(str(points), list(SENSORS))}")
+        return points
 
     @field_validator("kind", mode="before")
     @classmethod
@@ -455,9 +517,12 @@ class NoiseKind(Strict):
     def _defaults(cls, content: Any) -> Any:
         if not isinstance(content, Mapping):
             return content
-        defaults = KEYS_OF_KIND.get(str(content.get("kind")), {})
         given = {key: value for key, value in content.items() if value is not None}
-        return defaults | given
+        defaults = dict(KEYS_OF_KIND.get(str(content.get("kind")), {}))
+        declared = defaults | given
+        if "points" in given and declared.get("fraction") == defaults.get("fraction"):
+            declared.pop("fraction", None)  # the default, which the points replace
+        return declared
 
     @model_validator(mode="after")
     def _applies(self) -> NoiseKind:
@@ -465,6 +530,10 @@ class NoiseKind(Strict):
         for key in ("length", "fraction"):
             if getattr(self, key) is not None and key not in allowed:
                 raise ValueError(f"key {key!r} does not apply to {self.kind}")
+        if self.points is not None and self.kind != "sensors":
+            raise ValueError(f"key 'points' does not apply to {self.kind}")
+        if self.points is not None and self.fraction is not None:
+            raise ValueError("sensors have either points or a fraction, got both")
         return self
 
     @model_serializer(mode="wrap")
@@ -482,6 +551,8 @@ class NoiseKind(Strict):
         """The noise model for a level."""
         if self.length is not None:
             return CorrelatedNoise(level, self.length)
+        if self.points is not None:
+            return SensorNoise(level, points=self.points)
         if self.fraction is not None:
             return SensorNoise(level, self.fraction)
         return KINDS[self.kind](level)

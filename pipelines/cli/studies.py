@@ -372,7 +372,10 @@ Seeds = Annotated[int, typer.Option(min=1, help="Number of seeds: trainings of e
 Store = Annotated[str | None, typer.Option(help="Store; by default it is generated if absent.")]
 TrainLevels = Annotated[
     str,
-    typer.Option(help="Noise levels of the trainings; `all` is one training on a range of levels."),
+    typer.Option(
+        help="Noise levels of the trainings; `all`: one training on a range of levels; `none`: no "
+        "training."
+    ),
 ]
 TestLevels = Annotated[
     str | None,

@@ -362,12 +362,14 @@ class Table:
             aligned as numbers.
         words: Whether all columns are aligned as text in spite of a header.
         name: Name that is added to the caption and to the file names.
+        quiet: Number of last rows that are printed in grey, such as published figures.
     """
 
     rows: list[tuple[str, ...]]
     header: tuple[str, ...] = ()
     words: bool = False
     name: str = ""
+    quiet: int = 0
 
     @property
     def numbers(self) -> bool:

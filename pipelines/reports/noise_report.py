@@ -2,7 +2,7 @@
 
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -28,83 +28,13 @@ from pipelines.reports.document import (
 from pipelines.reports.fields import few
 from pipelines.reports.noise_pictures import Reconstructions, error_pictures
 from pipelines.reports.noise_table import UNEXPLAINED, Results
+from pipelines.reports.published import captions, published_section
 from pipelines.runs import reproduction
 from pipelines.runs.data import InOrder, NoisyTargets
 from pipelines.runs.evaluation import provenance
-from pipelines.studies.inversions import ALL, CONSTANT, Cell
+from pipelines.studies.inversions import ALL, CONSTANT, NONE, Cell
 from pipelines.studies.noise import MEASURES, NoiseStudy
 from pipelines.studies.runner import Execution, Row
-
-
-@dataclass(frozen=True)
-class Caption:
-    """A relative L² error in the caption of a figure.
-
-    Args:
-        figure: The panel of the figure.
-        trained, tested: Noise levels of the training samples and of the sample that is shown.
-        error: The error of this sample.
-    """
-
-    figure: str
-    trained: float
-    tested: float
-    error: float
-
-
-SOURCE = "Cao 2021, captions of Figures 11 and 12: one test sample, that of Figure 10"
-CAPTIONS: dict[str, tuple[Caption, ...]] = {
-    "darcy-inverse-211-71": (
-        Caption("11 (d)", 0.0, 0.0, 0.0160),
-        Caption("11 (e)", 0.01, 0.01, 0.0292),
-        Caption("11 (f)", 0.1, 0.1, 0.0885),
-        Caption("12 (a)", 0.0, 0.01, 0.194),
-        Caption("12 (b)", 0.0, 0.015, 0.416),
-        Caption("12 (c)", 0.01, 0.0, 0.0235),
-        Caption("12 (d)", 0.01, 0.02, 0.0754),
-        Caption("12 (e)", 0.01, 0.05, 0.403),
-        Caption("12 (f)", 0.1, 0.05, 0.0691),
-    )
-}
-
-
-def captions(
-    experiment: str, test_levels: Sequence[float], rows: Mapping[Cell, Sequence[Sequence[Row]]]
-) -> list[Section]:
-    """Published errors beside the errors of the test samples of this study, seed 0.
-
-    The list is empty if nothing is published of the experiment. A level at which this study has no
-    model or no test leaves its cells empty.
-
-    Args:
-        experiment: Name of the experiment.
-        test_levels: Noise levels of the test samples.
-        rows: Rows of each method, by test level and seed.
-    """
-    published = CAPTIONS.get(experiment, ())
-    if not published:
-        return []
-    lines = list[tuple[str, ...]]()
-    for caption in published:
-        model = rows.get(Cell(caption.trained))
-        errors = np.array([])
-        if model is not None and caption.tested in test_levels:
-            errors = np.array(model[test_levels.index(caption.tested)][0].errors)
-        here = ("", "", "")
-        if errors.size:
-            smaller = f"{100 * (errors < caption.error).mean():.0f} %"
-            here = (f"{errors.mean():.3g}", f"{errors.min():.3g} to {errors.max():.3g}", smaller)
-        levels = f"{caption.trained:g}", f"{caption.tested:g}"
-        lines.append((caption.figure, *levels, f"{caption.error:g}", *here))
-    header = (
-        "figure", "trained at", "tested at", "published", "mean here", "samples here",
-        "samples with a smaller error",
-    )  # fmt: skip
-    text = (
-        f"{SOURCE}. Here are the mean, the smallest and the largest error of the test samples, and "
-        "the share of samples whose error is smaller than the published one.",
-    )
-    return [Section("Published errors of one sample", text, (Table(lines, header),))]
 
 
 def noise_section(study: NoiseStudy) -> Section:
@@ -188,11 +118,17 @@ def setting(results: Results) -> Section:
         ("Noise", settings(_of_kind(experiment.noise))),
         *_unknown(study),
         *_drawn(study),
-        (
-            "Trainings",
-            f"levels {', '.join(map(study.word, study.train_levels))}; {seeds}; {samples}",
+        *(
+            [
+                (
+                    "Trainings",
+                    f"levels {', '.join(map(study.word, study.train_levels))}; {seeds}; {samples}",
+                ),
+                ("Reported epoch", reported_epoch(study)),
+            ]
+            if study.train_levels
+            else []
         ),
-        ("Reported epoch", reported_epoch(study)),
         ("Test samples", f"{len(study.truth)}{_fewer(results)}"),
         (CONSTANT.capitalize(), f"predicts the mean of {study.names[1]} over training samples"),
         *((method.name.capitalize(), _classical(results, method)) for method in study.classical),
@@ -314,6 +250,7 @@ def write_noise_report(study: NoiseStudy, device: torch.device) -> Path:
             part.measures(),
             Section("Reconstructions", pictures=Reconstructions(study, device).pictures()),
             *captions(experiment.name, study.test_levels, part.results.rows),
+            *published_section(part.results),
             noise_section(study),
             setting(part.results),
             part.reproduction(),
@@ -514,7 +451,8 @@ class _NoiseReport:
         options = {
             "--train-levels": ",".join(
                 ALL if isinstance(level, tuple) else f"{level:g}" for level in study.train_levels
-            ),
+            )
+            or NONE,
             "--test-levels": _listed(study.test_levels, ","),
             "--seeds": str(study.seeds),
             "--inversion-samples": str(study.inversion_samples),

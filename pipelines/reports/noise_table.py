@@ -50,8 +50,10 @@ class Results:
         every, count = list(self.rows), len(self.study.truth)
         whole = [method for method in every if self.samples(method) == count]
         fewest = min(map(self.samples, every))
-        groups = [Group(whole, count, True)]
-        return groups if fewest == count else [*groups, Group(every, fewest, False)]
+        shared = [Group(every, fewest, False)]
+        if whole == [Cell(CONSTANT)]:
+            return shared
+        return [Group(whole, count, True), *(shared if fewest < count else [])]
 
     def samples(self, method: Cell) -> int:
         """Number of test samples on which a method is tested."""

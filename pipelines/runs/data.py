@@ -188,7 +188,12 @@ def _with_channel(a: np.ndarray, feature: np.ndarray) -> np.ndarray:
 
 
 def check_noise(
-    noise: InputNoise, inputs: str | Sequence[str], channels: int, masked: bool, where: str
+    noise: InputNoise,
+    inputs: str | Sequence[str],
+    channels: int,
+    shape: tuple[int, ...],
+    masked: bool,
+    where: str,
 ) -> None:
     """Raise SchemaError if noise is impossible for these inputs, or for targets with padding."""
     if noise.on_inputs and channels != 1:
@@ -196,6 +201,10 @@ def check_noise(
         raise SchemaError(
             f"noise is for inputs with one channel, {names} of {where} has {channels}"
         )
+    try:
+        noise.build().check_grid(shape)
+    except ValueError as error:
+        raise SchemaError(f"noise of {where}: {error}") from None
     if noise.on_targets and masked:
         raise SchemaError(
             "noise on the targets needs samples with equal numbers of points, those of "
@@ -568,7 +577,8 @@ def check_data(experiment: Experiment, device: torch.device) -> int:
     inputs, (target, *_) = experiment.variables[0], names_of(experiment.variables[1])
     if experiment.noise is not None:
         channels = _channels(recipe, names_of(inputs))
-        check_noise(experiment.noise, inputs, channels, padded(recipe), where)
+        shape = Subsample.of(domain, data.finest_resolution, None, where).domain.shape
+        check_noise(experiment.noise, inputs, channels, shape, padded(recipe), where)
     dims, shape = variable_of(recipe, target).dims, variable_of(recipe, target).shape
     experiment.learned.check(shape[dims.index("time")] if "time" in dims else 0, where)
     for resolution in (*data.training_resolutions, *experiment.resolutions):
@@ -866,7 +876,8 @@ class Source:
                 else pairs.with_noise(ZeroNoise(scale, self.assumed_level or 0.0))
             )
         source, masked = pairs.source, pairs.masked and purpose == "training"
-        check_noise(noise, source["input"], pairs.channels[0], masked, source["url"])
+        channels, shape = pairs.channels[0], pairs.domain.shape
+        check_noise(noise, source["input"], channels, shape, masked, source["url"])
         if stored := isinstance(pairs.reader, Streamed):
             numbers = InOrder.of(noise, pairs.ids.tolist())
         else:

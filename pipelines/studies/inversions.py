@@ -90,13 +90,15 @@ def word(level: Trained, unit: str = "") -> str:
 
 
 def parse_trained(text: str, tested: tuple[float, ...]) -> tuple[Trained, ...]:
-    """Parse the noise levels to train at. The word ALL stands for a range.
+    """Parse the noise levels to train at. The word ALL stands for a range, NONE for no training.
 
     The range is the smallest that contains all other levels to train at and all levels in `tested`.
 
     >>> parse_trained("0.01,all", (0.0, 0.1))
     (0.01, (0.0, 0.1))
     """
+    if text == NONE:
+        return ()
     words = [word.strip() for word in text.split(",")]
     single = [word for word in words if word != ALL]
     numbers = parse_levels(",".join(single)) if single else ()
@@ -287,8 +289,9 @@ class NoisePlan:
     Args:
         experiment: Declares the data and the noise. Its operator is the only one of the study
             unless `operators` are given.
-        train_levels: Noise levels or ranges at which models are trained. With a range, each sample
-            gets a random level in this range, and the level is an input of the model.
+        train_levels: Noise levels or ranges at which models are trained; none for classical
+            methods alone. With a range, each sample gets a random level in this range, and the
+            level is an input of the model.
         test_levels: Noise levels of the inputs of the test samples; 0 alone if the noise is on the
             targets.
         inversion_samples: Largest number of test samples on which classical methods are tested.
@@ -335,9 +338,15 @@ class NoisePlan:
         for name, levels in (("train", self.train_levels), ("test", self.test_levels)):
             for level in levels:
                 self.noise(level)  # raises for an impossible level
-            check_levels(name, levels)
+            if levels or name == "test":
+                check_levels(name, levels)
         for model in self.models:
             self.training(model)  # raises if this level cannot be trained
+        if not self.train_levels and (self.on_targets or self.operators or self.only == (NONE,)):
+            raise SchemaError(
+                "--train-levels none leaves classical methods alone: it excludes --model, "
+                "--method none and noise on the targets"
+            )
         if self.seeds < 1:
             raise SchemaError(f"seeds must be at least 1, got {self.seeds}")
         check_classical(self.inversion_samples, self.assumed_levels, self.cells, self.only)

@@ -452,7 +452,7 @@ class NoiseStudy(NoisePlan, Study[Cell]):
 
     def _constant(self) -> np.ndarray:
         """The mean coefficient of the training samples, repeated for every test sample."""
-        mean = kept_mean(self.training(self.models[0]).folder, self.source)
+        mean = kept_mean(self.folder / "models", self.source)
         return np.full_like(self.truth, float(mean.mean()))
 
     @cached_property

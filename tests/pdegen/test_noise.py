@@ -1,6 +1,7 @@
 """Noise: the stated law, and numbers that depend on (seed, sample, epoch) alone."""
 
 import ast
+import hashlib
 import re
 from itertools import product
 from typing import get_args
@@ -153,6 +154,19 @@ def test_more_sensors_contain_fewer():
     assert (many[few]).all()
     assert SensorNoise(0.1, 1.0).observed((5, 5), 0).all()
     assert SensorNoise(0.1, 1e-6).observed((5, 5), 0).sum() == 1
+
+
+def test_published_sensors_are_the_points_of_the_released_code():
+    model, u = SensorNoise(0.0, points="diffusionpde"), np.ones((2, 128, 128))
+    mask = model.observed((128, 128), seed=3)
+    rows = np.flatnonzero(mask).astype("<i4").tobytes()
+    # numpy.random.seed(0); numpy.random.choice(128**2, 500, replace=False), sorted
+    assert hashlib.sha256(rows).hexdigest()[:16] == "9d0268ad8cc24ed2"
+    assert (
+        model(u, 7, [0, 1], np.ones((128, 128))) == mask
+    ).all()  # the seed of the noise moves no sensor
+    with pytest.raises(ValueError, match="are points of 128 x 128, got 64 x 64"):
+        model.observed((64, 64), 0)
 
 
 def test_sensors_measure_with_the_noise_of_the_ensemble():
@@ -348,6 +362,10 @@ def test_a_deviation_of_nothing_is_refused():
         ({"kind": "correlated", "level": 0.1, "length": 0.3}, CorrelatedNoise(0.1, 0.3)),
         ({"kind": "sensors", "level": 0.1}, SensorNoise(0.1, 0.1)),
         ({"kind": "sensors", "level": 0.1, "fraction": 1.0}, SensorNoise(0.1, 1.0)),
+        (
+            {"kind": "sensors", "level": 0.1, "points": "diffusionpde"},
+            SensorNoise(0.1, points="diffusionpde"),
+        ),
         ({"level": 0.1}, EnsembleNoise(0.1)),
     ],
 )
@@ -371,6 +389,13 @@ def test_a_declaration_builds_its_model(content, model):
         ({"seed": 2**64}, "seed"),
         ({"kind": "sensors", "fraction": 0.0}, "fraction"),
         ({"kind": "sensors", "fraction": 1.5}, "fraction"),
+        ({"kind": "sensors", "points": "diffusion"}, "unknown sensors 'diffusion'"),
+        ({"kind": "sensors", "points": 3}, "unknown sensors 3"),
+        (
+            {"kind": "sensors", "points": "diffusionpde", "fraction": 0.2},
+            "sensors have either points or a fraction, got both",
+        ),
+        ({"points": "diffusionpde"}, "key 'points' does not apply to ensemble"),
         ({"kind": "correlated", "length": 0.0}, "length"),
         ({"kind": "correlated", "length": float("inf")}, "length"),
         ({"length": 0.1}, "key 'length' does not apply to ensemble"),

@@ -188,6 +188,13 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ),
     ("noise", {"noise.length": 0.2}, "'length' does not apply to ensemble"),
     ("noise", {"noise.fraction": 0.2}, "'fraction' does not apply to ensemble"),
+    ("noise", {"noise.points": "diffusionpde"}, "'points' does not apply to ensemble"),
+    ("sensors", {"noise.points": "diffusionpd"}, "unknown sensors 'diffusionpd'"),
+    (
+        "sensors",
+        {"noise.points": "diffusionpde"},
+        "sensors 'diffusionpde' are points of 128 x 128, got 16",
+    ),
     ("map", {"task.steps": 2}, "task"),
     ("block", {"task.static": True}, "does not apply to block"),
     (
@@ -308,7 +315,8 @@ def test_every_key_of_an_experiment_is_tried():
     known = {key.name for key in keys_of(Experiment) if not key.name.startswith("model.")}
     tried = {key for _, change in CHANGES for key in change}
     said = {"name", "summary"}  # for people, and the name of the folder
-    refused = {"data.recipe", "data.overrides"}  # beside a store that is given
+    # beside a store that is given, and on a grid without the published sensors
+    refused = {"data.recipe", "data.overrides", "noise.points"}
     below = {key.partition(".overrides.")[0] + ".overrides" for key in tried if ".over" in key}
     assert known - tried - below == said | refused
     kinds = {(key.name, key.when) for key in keys_of(Experiment) if key.when.startswith("task.")}

@@ -56,6 +56,7 @@ CHANGED = {
     "burgers-nu": Small({**_BURGERS, "solver.resolution": 512, "times": [0.1]}),
     "burgers-shock": Small({**_BURGERS, "solver.resolution": 1024, "times": [0.1]}),
     "burgers-trajectory": Small(_BURGERS),
+    "darcy-128-published": Small(_DARCY),
     "darcy-141": Small(_DARCY),
     "darcy-421": Small(_DARCY),
     "darcy-421-published": Small(_DARCY),

@@ -1,7 +1,7 @@
 """Published errors of one sample beside those of a study, typed from the captions a second time."""
 
 from pipelines.config.shipped import names
-from pipelines.reports.noise_report import CAPTIONS, captions
+from pipelines.reports.published import CAPTIONS, captions
 from pipelines.studies.inversions import Cell
 from pipelines.studies.runner import Row
 

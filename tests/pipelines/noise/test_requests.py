@@ -42,11 +42,26 @@ def test_the_command_writes_a_report(study, tmp_path):
     assert "maximum a posteriori" not in page
 
 
+def test_a_study_of_classical_methods_alone_trains_nothing(study, tmp_path):
+    outcome = study("--train-levels", "none", "--test-levels", "0.1", "--method", "Tikhonov",
+                    "--inversion-samples", "1")  # fmt: skip
+    assert outcome.status == 0
+    assert "2/2" in outcome.err[-1]  # the constant and the method
+    page = (tmp_path / "s" / "report.md").read_text()
+    assert "--train-levels none" in page
+    assert "Trainings" not in page
+    assert "Reported epoch" not in page
+    assert "n = 1*" in page  # one table, of the samples that both share
+    assert [path.name for path in (tmp_path / "s" / "models").iterdir()] == ["mean.safetensors"]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["--train-levels", "0,-0.1"], "must be >= 0, got -0.1"),
         (["--train-levels", "nan"], "noise level: .*nan"),
+        (["--train-levels", "none,0"], "levels must be numbers separated by commas, got 'none,0'"),
+        (["--train-levels", "none", "--method", "none"], "leaves classical methods alone: it excl"),
         (["--train-levels", "all"], "a range of levels has 0 <= low < high, got"),
         (["--train-levels", "0,1,all,all"], "train levels must be one or more different numbers"),
         (["--train-levels", "0,al"], "levels must be numbers separated by commas, got '0,al'"),
