@@ -18,9 +18,9 @@ CEILINGS = {
     "circles": 0,
     "docstring_percent": 19.2,
     "functions_per_1000_lines": 62.5,
-    "modules": 237,
+    "modules": 238,
     "one_caller": 166,
-    "one_importer": 38,
+    "one_importer": 39,
 }
 ANY = {"pdegen": 5.3, "operators": 6.0, "pipelines": 8.0}  # of 1,000 lines, at most
 

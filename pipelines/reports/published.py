@@ -87,7 +87,7 @@ def captions(
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedMean:
     """A published mean over test samples, at one noise level.
 
     Args:
@@ -104,9 +104,9 @@ class Published:
 
 
 _FUNDPS = "Yao et al., FunDPS, NeurIPS 2025, Table 1 (read on 28 Nov 2026)"
-PUBLISHED: dict[str, tuple[Published, ...]] = {
+PUBLISHED: dict[str, tuple[PublishedMean, ...]] = {
     "sparse-darcy-diffusionpde": tuple(
-        Published(method, value, "misclassified", _FUNDPS)
+        PublishedMean(method, value, "misclassified", _FUNDPS)
         for method, value in {
             "FunDPS, 500 steps": 0.0518, "FunDPS, 200 steps": 0.0678,
             "DiffusionPDE, 2000 steps": 0.0787, "DeepONet": 0.411, "PINO": 0.492, "FNO": 0.493,
@@ -138,7 +138,7 @@ def published_section(results: Results) -> list[Section]:
     return [Section("Published figures", text, tuple(tables))]
 
 
-def _beside(results: Results, published: Sequence[Published]) -> Table:
+def _beside(results: Results, published: Sequence[PublishedMean]) -> Table:
     """The methods of the study with their intervals, then the published figures of one score."""
     study, score = results.study, published[0].score
     at = study.test_levels.index(published[0].level)
