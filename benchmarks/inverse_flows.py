@@ -15,13 +15,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from benchmarks.forcing import Forcing, ForcingInversion
-from benchmarks.posterior.calibration import coverage
 from benchmarks.viscosity import ViscosityInversion
 from pdegen.domains import PeriodicGrid
 from pdegen.equations.burgers.inversion import InitialValue, InitialValueInversion
 from pdegen.equations.burgers.problem import Burgers
 from pdegen.equations.burgers.solver import ColeHopf
 from pdegen.equations.vorticity.problem import Vorticity
+from pdegen.inverse.calibration import coverage
 from pdegen.inverse.classical import half_decades
 from pdegen.recipe import load_recipe
 from pdegen.sampling.gaussian import NormalStream

@@ -18,7 +18,7 @@ CEILINGS = {
     "circles": 0,
     "docstring_percent": 19.2,
     "functions_per_1000_lines": 62.5,
-    "modules": 238,
+    "modules": 240,
     "one_caller": 166,
     "one_importer": 39,
 }

@@ -8,16 +8,22 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.posterior.calibration import ConformalBand, crps, rank_histogram, ranks
 from benchmarks.posterior.cases import BLOCKS, KNOWN, LEVEL, NOISE_SEED, PHASES, shares
 from benchmarks.posterior.drawing import drawn
 from pdegen.domains import CellGrid
 from pdegen.equations.darcy.finite_volume import FiniteVolume
 from pdegen.equations.darcy.inversion import grid_models
+from pdegen.inverse.calibration import (
+    ConformalBand,
+    brier,
+    crps,
+    rank_histogram,
+    ranks,
+    reliability,
+)
 from pdegen.inverse.classical import InverseProblem
 from pdegen.inverse.phases import PhaseInversion
 from pdegen.sampling.gaussian import NormalStream, SquareGaussianField
-from pipelines.studies.noise import brier, reliability
 
 _CELLS = 21  # cells along each axis, of the phases and of the data
 

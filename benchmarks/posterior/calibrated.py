@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.posterior.calibration import central_interval, crps, rank_histogram, ranks
 from benchmarks.posterior.cases import BLOCKS, CHAIN_SEED, KNOWN, LEVEL, Case, case, shares
 from benchmarks.posterior.diagnostics import bulk_ess
 from benchmarks.posterior.drawing import drawn
 from benchmarks.posterior.metropolis import Metropolis
 from benchmarks.posterior.walk import PhaseWalk
+from pdegen.inverse.calibration import central_interval, crps, rank_histogram, ranks
 from pdegen.sampling.gaussian import NormalStream
 
 EVERY = 20  # steps between stored states

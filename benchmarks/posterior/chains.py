@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.posterior.calibration import central_interval, coverage
 from benchmarks.posterior.cases import CHAIN_SEED, KNOWN, LEVEL, case, shares
 from benchmarks.posterior.diagnostics import bulk_ess, mean_error, split_r_hat
 from benchmarks.posterior.metropolis import Chain, Metropolis
 from benchmarks.posterior.walk import PhaseWalk
+from pdegen.inverse.calibration import central_interval, coverage
 from pdegen.inverse.phases import PhaseInversion
 from pdegen.sampling.gaussian import NormalStream
 

@@ -231,6 +231,7 @@ class Estimate:
     # α < β it is (β - α)(p (1 - p))^½, where p = (a - α)/(β - α) is the stated probability of the
     # upper phase
     std: Float[np.ndarray, " *cells"] | None = None
+    draws: Float[np.ndarray, " members *cells"] | None = None  # of the posterior, if any
 
 
 # from data and the deviation of their noise, both of the shape of the points or (sensors,)

@@ -35,8 +35,9 @@ from pipelines.reports.noise_table import Group, Results
 from pipelines.reports.palette import INPUT, QUIET, TRUTH
 from pipelines.reports.pictures import Tested, functions_of
 from pipelines.studies.inversions import CONSTANT, Cell, Trained, key, on_cells
-from pipelines.studies.noise import HALF, LEVEL, NoiseStudy
+from pipelines.studies.noise import NoiseStudy
 from pipelines.studies.runner import Execution
+from pipelines.studies.scores import HALF, LEVEL
 
 
 def styles_of(study: NoiseStudy, methods: Sequence[Cell] | None = None) -> dict[Cell, Style]:

@@ -33,8 +33,9 @@ from pipelines.runs import reproduction
 from pipelines.runs.data import InOrder, NoisyTargets
 from pipelines.runs.evaluation import provenance
 from pipelines.studies.inversions import ALL, CONSTANT, NONE, Cell
-from pipelines.studies.noise import MEASURES, NoiseStudy
+from pipelines.studies.noise import NoiseStudy
 from pipelines.studies.runner import Execution, Row
+from pipelines.studies.scores import MEASURES
 
 
 def noise_section(study: NoiseStudy) -> Section:
@@ -237,9 +238,11 @@ _HEADLINES = 4  # largest number of levels in the headline
 
 
 def write_noise_report(study: NoiseStudy, device: torch.device) -> Path:
-    """Write report.html, report.md, pictures, tables and measures.csv of a finished study."""
+    """Write report.html, report.md, pictures, tables, measures.csv and samples.csv of a finished
+    study."""
     part, experiment = _NoiseReport(study, device), study.experiment
     write(study.folder / "measures.csv", part.results.csv.encode())
+    write(study.folder / "samples.csv", part.results.sample_csv.encode())
     report = Report(
         title=f"Noise study of {experiment.name}",
         summary=reproduction.described(experiment, learned(study)),

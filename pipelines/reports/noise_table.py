@@ -6,6 +6,7 @@ from csv import writer
 from dataclasses import dataclass, replace
 from functools import cached_property
 from io import StringIO
+from itertools import zip_longest
 from statistics import mean
 
 import numpy as np
@@ -15,8 +16,9 @@ from pipelines.reports.benchmark_report import without_empty
 from pipelines.reports.document import Table, plus_minus, significant
 from pipelines.runs.comparison import Difference, mean_interval
 from pipelines.studies.inversions import CONSTANT, Cell
-from pipelines.studies.noise import MEASURES, NoiseStudy
+from pipelines.studies.noise import NoiseStudy
 from pipelines.studies.runner import Execution, Row, mean_and_spread
+from pipelines.studies.scores import MEASURES
 
 Rows = Mapping[Cell, Sequence[Sequence[Row]]]  # of a method: at each test level, one for each seed
 
@@ -244,14 +246,15 @@ class Results:
         others = " ".join(f"{of.title}: {of.meaning}" for of in measures if not of.column)
         return [
             *(f"{of.column}: {of.title}. {of.meaning}" for of in measures if of.column),
-            f"measures.csv has all measures, with deviations over the seeds. {others}".rstrip(),
+            "measures.csv has all measures, with deviations over the seeds; samples.csv has those "
+            f"of each sample. {others}".rstrip(),
         ]
 
     @property
     def csv(self) -> str:
         """Text of measures.csv: each measure of each method at each test level, with the number of
         samples and the standard deviation over the seeds."""
-        lines = [("method", "level", "measure", "mean", "deviation over seeds", "n")]
+        lines = [["method", "level", "measure", "mean", "deviation over seeds", "n"]]
         for measure in MEASURES:
             for method, level, seeds in self._tests():
                 middle, spread = mean_and_spread(seeds, measure)
@@ -261,14 +264,34 @@ class Results:
                         for row in seeds
                     )
                     lines.append(
-                        (
+                        [
                             self.study.label(method), f"{level:g}", measure,
                             f"{middle:.6g}", f"{spread:.6g}", str(count),
-                        )
+                        ]
                     )  # fmt: skip
-        text = StringIO()
-        writer(text, lineterminator="\n").writerows(lines)
-        return text.getvalue()
+        return _csv(lines)
+
+    @property
+    def sample_csv(self) -> str:
+        """Text of samples.csv: all measures of each test sample, for each method, level and seed.
+        Samples have the numbers of the store."""
+        numbers = self.study.source.samples("test", noise=None).ids.tolist()
+        lines = [["method", "level", "seed", "sample", *self.measured]]
+        for method, level, seeds in self._tests():
+            for seed, row in enumerate(seeds):
+                scores = {"errors": row.errors, **row.scores}
+                columns = [scores.get(name, []) for name in self.measured]
+                for number, values in zip(numbers, zip_longest(*columns), strict=False):
+                    words = ["" if value is None else f"{value:.6g}" for value in values]
+                    label = self.study.label(method)
+                    lines.append([label, f"{level:g}", str(seed), str(number), *words])
+        return _csv(lines)
+
+
+def _csv(lines: Sequence[Sequence[str]]) -> str:
+    text = StringIO()
+    writer(text, lineterminator="\n").writerows(lines)
+    return text.getvalue()
 
 
 def _spread(seeds: Sequence[Row], samples: int) -> str:

@@ -11,8 +11,8 @@ from pipelines.reports.document import Section, Table, significant
 from pipelines.reports.noise_table import Results
 from pipelines.runs.comparison import mean_interval
 from pipelines.studies.inversions import Cell
-from pipelines.studies.noise import MEASURES
 from pipelines.studies.runner import Row
+from pipelines.studies.scores import MEASURES
 
 
 @dataclass(frozen=True)

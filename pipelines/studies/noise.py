@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
 
 from operators.data import Samples
+from pdegen.domains import Box
 from pdegen.inverse.classical import ALGORITHM, Estimate
 from pdegen.schema import SchemaError
 from pdegen.store.reading import open_sealed
@@ -23,7 +22,6 @@ from pipelines.config.experiment import Experiment, physics_of
 from pipelines.runs.data import Source
 from pipelines.runs.folder import FolderClaim, RunError, recorded_experiment
 from pipelines.runs.predictions import experiment_key, kept_mean, weights_of
-from pipelines.runs.score import agreement, phases
 from pipelines.studies.inversions import (
     CONSTANT,
     KNOWN,
@@ -37,211 +35,7 @@ from pipelines.studies.inversions import (
     recorded_study,
 )
 from pipelines.studies.runner import Execution, Row, Study, content
-
-Truth = Float[np.ndarray, " *shape"]
-
-
-def brier(probability: Truth, phase: Truth) -> float:
-    """Brier score: the mean of (p - y)², where p is the predicted probability that y = 1.
-
-    >>> brier(np.array([0.5, 1.0]), np.array([1.0, 1.0]))
-    0.125
-    """
-    return float(np.mean((probability - phase) ** 2))
-
-
-def reliability(probability: Truth, phase: Truth, bins: int = 10) -> Float[np.ndarray, "bins 3"]:
-    """Reliability table: a row (mean of p, fraction with y = 1, count) for each bin of p.
-
-    p is the predicted probability that y = 1. In empty bins the mean and the fraction are NaN.
-
-    >>> reliability(np.array([0.1, 0.2, 0.9]), np.array([0.0, 1.0, 1.0]), bins=2).round(2).tolist()
-    [[0.15, 0.5, 2.0], [0.9, 1.0, 1.0]]
-    """
-    bin_of = np.minimum((probability.ravel() * bins).astype(int), bins - 1)
-    count = np.bincount(bin_of, minlength=bins)
-    divisor = np.where(count > 0, count, np.nan)
-    sums = (np.bincount(bin_of, weights=w.ravel(), minlength=bins) for w in (probability, phase))
-    mean_p, share = (total / divisor for total in sums)
-    return np.stack([mean_p, share, count], axis=1)
-
-
-LEVEL = 0.9  # stated probability of the sets and intervals whose coverage is counted
-HALF = NormalDist().inv_cdf((1 + LEVEL) / 2)  # half an interval, in standard deviations
-Scores = Float[np.ndarray, " samples"]
-
-
-@dataclass(frozen=True)
-class Reconstructed:
-    """Fields that a method reconstructs for some samples, such as coefficients, and the true
-    fields.
-
-    Args:
-        fields, truth: Reconstructed and true values on the cells of the target.
-        values: The two values of a two-phase coefficient, smaller one first; None for other fields.
-        misfits: Misfit of each field to the data, see `Inversions.misfits`; None if there is no
-            noise or no solver.
-        estimates: Estimates of a classical method, with standard deviations if the method computes
-            them; empty for models.
-        cells: True values on the grid of the estimates.
-    """
-
-    fields: Float[np.ndarray, " samples *cells"]
-    truth: Float[np.ndarray, " samples *cells"]
-    values: tuple[float, float] | None
-    misfits: Scores | None = None
-    estimates: Sequence[Estimate] = ()
-    cells: Float[np.ndarray, " samples *finer"] | None = None
-
-    @cached_property
-    def agreement(self) -> tuple[Scores | None, Scores | None]:
-        """Intersection over union and Hausdorff distance of the phases; None without phases."""
-        if self.values is None:
-            return None, None
-        return agreement(self.fields, self.truth, self.values)
-
-    @property
-    def misclassified(self) -> Scores | None:
-        """Fraction of cells that get the wrong phase; None without phases."""
-        if self.values is None:
-            return None
-        wrong = phases(self.fields, self.values) != phases(self.truth, self.values)
-        return np.mean(wrong, axis=(1, 2))
-
-    @cached_property
-    def stated(self) -> tuple[Float[np.ndarray, "samples n n"], Bool[np.ndarray, "samples n n"]]:
-        """The estimated probability of the upper phase in each cell, and the mask of the cells that
-        are truly in the upper phase.
-
-        Both arrays have zero samples if the method gives no probabilities.
-        """
-        if self.cells is None or self.values is None or not self._stating:
-            return np.empty((0, 1, 1)), np.empty((0, 1, 1), dtype=bool)
-        low, high = self.values
-        p = np.stack([(estimate.a - low) / (high - low) for estimate in self.estimates])
-        return p, phases(self.cells, self.values)
-
-    @property
-    def _stating(self) -> bool:
-        """Whether every estimate has a standard deviation."""
-        return all(estimate.std is not None for estimate in self.estimates)
-
-    @property
-    def covered(self) -> Scores | None:
-        """Fraction of the points whose true value is in the credible set of probability LEVEL: a
-        set of phases for two-phase fields, otherwise an interval."""
-        if self.values is not None or self.cells is None or not self._stating:
-            return self.each_stated(covered)
-        off = abs(self.cells - np.stack([estimate.a for estimate in self.estimates]))
-        spread = np.stack([np.asarray(estimate.std) for estimate in self.estimates])
-        return np.mean(off <= HALF * spread, axis=tuple(range(1, off.ndim)))
-
-    def by_norm(self, order: int) -> Scores:
-        """Relative error in L¹ or L² for order 1 or 2; NaN where the truth is 0, infinite where
-        the reconstruction is not finite."""
-        axes, power = tuple(range(1, self.truth.ndim)), 1 / order
-        error = (abs(self.fields - self.truth) ** order).sum(axis=axes) ** power
-        size = (abs(self.truth) ** order).sum(axis=axes) ** power
-        return np.where(np.isfinite(error), error, np.inf) / np.where(size > 0, size, np.nan)
-
-    def each_stated(self, score: Callable[[np.ndarray, np.ndarray], float]) -> Scores | None:
-        """A score of the estimated probabilities of each sample; None if the method gives no
-        probabilities."""
-        p, true = self.stated
-        return np.array(list(map(score, p, true))) if len(p) else None
-
-
-@dataclass(frozen=True)
-class Measure:
-    """A measure that gives a score for each sample.
-
-    Args:
-        column: Header of the column in the table of the report; empty for measures that are in
-            measures.csv only.
-    """
-
-    column: str
-    title: str
-    meaning: str
-    of: Callable[[Reconstructed], Scores | None]
-
-
-def covered(p: np.ndarray, true: np.ndarray) -> float:
-    """Fraction of the cells whose true phase is in the smallest set of phases with probability
-    LEVEL. `p` is the estimated probability of the upper phase, and `true` masks the
-    cells that are truly in it.
-
-    >>> covered(np.array([0.95, 0.95, 0.5, 0.5]), np.array([True, False, True, False]))
-    0.75
-    """
-    return float(np.mean(np.where(true, p, 1 - p) > 1 - LEVEL))
-
-
-def miscalibration(p: np.ndarray, true: np.ndarray) -> float:
-    """Mean over the cells of |estimated probability - true fraction|, computed in ten bins of the
-    estimated probability.
-
-    >>> round(miscalibration(np.array([0.75, 0.75]), np.array([True, False])), 12)
-    0.25
-    """
-    mean, share, count = reliability(p, true.astype(float)).T
-    return float(np.nansum(abs(mean - share) * count) / p.size)
-
-
-_STATED = "For methods that state a probability q of the upper phase on each cell of their grid:"
-MEASURES = {
-    "errors": Measure(
-        "L² error", "Relative L² error",
-        "‖p − a‖/‖a‖ of the reconstruction p, on the cells or points of the target a.",
-        lambda of: of.by_norm(2),
-    ),
-    "l1": Measure("", "Relative L¹ error", "‖p − a‖/‖a‖ in the L¹ norm.", lambda of: of.by_norm(1)),
-    "iou": Measure(
-        "IoU", "Intersection over union",
-        "|P ∩ Q|/|P ∪ Q| of the predicted and the true region of a phase, mean of both phases.",
-        lambda of: of.agreement[0],
-    ),
-    "misclassified": Measure(
-        "area", "Misclassified area",
-        "Share of the target's cells in the wrong phase; phases are separated halfway between "
-        "their values.",
-        lambda of: of.misclassified,
-    ),
-    "hausdorff": Measure(
-        "Hausdorff", "Hausdorff distance of the interfaces",
-        "In units of the side of the square; √2 where the reconstruction has no interface.",
-        lambda of: of.agreement[1],
-    ),
-    "misfit": Measure(
-        "misfit", "Misfit of the data in units of their noise",
-        "Root mean square of (d − H u(p))/σ, with u by the recipe's solver; two-phase p is first "
-        "limited to the values of the phases. The noise explains 1; less than 1 fits the noise.",
-        lambda of: of.misfits,
-    ),
-    "brier": Measure(
-        "", "Brier score", f"{_STATED} mean (q − y)², with y = 1 in the upper phase, else 0.",
-        lambda of: of.each_stated(brier),
-    ),
-    "coverage": Measure(
-        "coverage", f"Coverage of sets of {LEVEL:.0%}",
-        f"{_STATED} share of cells whose phase is in the smallest set stated with {LEVEL:g}; "
-        f"at least {LEVEL:g} if the probabilities hold. Without phases: share of points within "
-        f"{HALF:.3g} stated deviations; {LEVEL:g} if the stated Gaussian posterior is right.",
-        lambda of: of.covered,
-    ),
-    "miscalibration": Measure(
-        "", "Error of stated probabilities",
-        f"{_STATED} |stated − true share|, in ten classes for each sample, mean over the cells.",
-        lambda of: of.each_stated(miscalibration),
-    ),
-}  # fmt: skip
-
-
-def measured(reconstructed: Reconstructed) -> dict[str, list[float]]:
-    """All measures that can be computed from the reconstructions, with one number per sample."""
-    scores = {name: measure.of(reconstructed) for name, measure in MEASURES.items()}
-    return {name: values.tolist() for name, values in scores.items() if values is not None}
-
+from pipelines.studies.scores import MEASURES, Reconstructed, Stated, measured
 
 _HOLDING = FolderClaim("study", "study.json")
 
@@ -509,9 +303,15 @@ class NoiseStudy(NoisePlan, Study[Cell]):
     def _scored(self, part: Cell, fields: np.ndarray, estimates: Sequence[Estimate] = ()) -> Row:
         """The row with all measures of the reconstructed fields."""
         count, misfits = len(fields), self._misfits(part, fields, estimates)
-        cells = self.inversions.truth[:count] if estimates else None
+        stated = None
+        if estimates:
+            stated = Stated.of(estimates, self.inversions.truth[:count], self.values)
+        domain = self.source.samples("test", noise=None).domain
+        dim = (
+            len(domain.shape) if isinstance(domain, Box) and fields.ndim == self.fields_ndim else 0
+        )
         scores = measured(
-            Reconstructed(fields, self.truth[:count], self.values, misfits, estimates, cells)
+            Reconstructed(fields, self.truth[:count], self.values, misfits, stated, dim)
         )
         return Row(errors=scores.pop("errors"), scores=scores)
 

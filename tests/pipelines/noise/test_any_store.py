@@ -97,7 +97,7 @@ def test_a_log_normal_coefficient_is_inverted(experiment, tmp_path):
     errors = [error(study, name, 0.05) for name in ("maximum a posteriori", "Tikhonov", "constant")]
     assert errors == sorted(errors)
     row = study.row(Cell("maximum a posteriori", at=0.05), HOW)
-    assert 0.6 < sum(row.scores["coverage"]) / 4 < 1  # of 90 % intervals
+    assert 0.6 < sum(row.scores["points"]) / 4 < 1  # of 90 % intervals
     assert (study.folder / "pictures" / "uncertainty.svg").exists()
 
 

@@ -8,8 +8,8 @@ from pipelines.config.shipped import names
 from pipelines.reports.noise_table import Results
 from pipelines.reports.published import PUBLISHED, published_section
 from pipelines.studies.inversions import CONSTANT, Cell
-from pipelines.studies.noise import MEASURES
 from pipelines.studies.runner import Row
+from pipelines.studies.scores import MEASURES
 from tests.pipelines.noise.conftest import a_study
 
 NAME = "sparse-darcy-diffusionpde"

@@ -18,8 +18,8 @@ from pipelines.reports.document import significant
 from pipelines.reports.noise_pictures import file_name
 from pipelines.reports.noise_report import reported_epoch, times, write_noise_report
 from pipelines.studies.inversions import Cell, ChosenWeight, Inversions, Inverted, Observed
-from pipelines.studies.noise import MEASURES
 from pipelines.studies.runner import Execution, Row, mean_and_spread, predictions
+from pipelines.studies.scores import MEASURES
 from tests.pipelines.noise.conftest import CPU, EVERY, METHODS, STEPS, a_study
 from tests.printed import too_wide
 
@@ -324,7 +324,14 @@ def test_the_numbers_of_the_report_are_means_of_the_rows(finished):
     (kept,) = (row for row in table if (row["method"], row["level"], row["measure"])
                == ("trained at 0", "0.1", "errors"))  # fmt: skip
     assert float(kept["mean"]) == pytest.approx(mean(0.0, 0.1), rel=1e-5)
-    assert {row["measure"] for row in table} == {*MEASURES}
+    assert {row["measure"] for row in table} == {*MEASURES} - {"coverage", "width", "points"}
+    lines = list(csv.DictReader((finished.folder / "samples.csv").read_text().splitlines()))
+    each = [line for line in lines if (line["method"], line["level"]) == ("trained at 0", "0.1")]
+    assert len(each) == 2 * len(finished.truth)  # two seeds
+    assert np.mean([float(line["errors"]) for line in each]) == pytest.approx(mean(0.0, 0.1))
+    stated = [line for line in lines if line["method"] == "maximum a posteriori"]
+    assert [bool(line["brier"]) for line in stated] == [True] * 4  # two samples at two levels
+    assert {line["sample"] for line in stated} == {str(i) for i in finished.test_pairs(0.0).ids[:2]}
     assert significant(mean(0.0, 0.1)) in (finished.folder / "pictures/matrix.svg").read_text()
     text = (finished.folder / "report.md").read_text()
     ratios = [mean(EVERY, at) / mean(at, at) for at in (0.0, 0.1)]

@@ -59,7 +59,7 @@ def test_errors_and_coverage_are_those_of_the_estimates(study):
         off = estimate.a - truth
         assert row.errors[i] == pytest.approx(np.linalg.norm(off) / np.linalg.norm(truth))
         inside = np.mean(abs(off) <= 1.6448536 * estimate.std)
-        assert row.scores["coverage"][i] == pytest.approx(inside)
+        assert row.scores["points"][i] == pytest.approx(inside)
         assert 0.5 < row.scores["misfit"][i] < 1.5
 
 
@@ -67,7 +67,7 @@ def test_the_report_has_no_section_of_phases_and_draws_curves(study):
     page = (study.folder / "report.html").read_text()
     assert "Hausdorff" not in page
     assert "32 points → a on the same" in page
-    assert "Coverage of sets of 90%" in page
+    assert "Coverage of 90% intervals of points" in page
     assert (study.folder / "pictures" / "reconstructions-at-0-1.svg").exists()
 
 

@@ -1,4 +1,4 @@
-"""Calibration of stated uncertainty: coverage, ranks, CRPS; conformal bands."""
+"""Calibration of stated uncertainty: Brier score, coverage, ranks, CRPS; conformal bands."""
 
 from __future__ import annotations
 
@@ -12,16 +12,50 @@ Truth = Float[np.ndarray, " *shape"]
 Ensemble = Float[np.ndarray, "members *shape"]
 
 
-def central_interval(ensemble: Ensemble, level: float) -> tuple[Truth, Truth]:
-    """Ends of the central interval with this share of the members.
+def brier(probability: Truth, phase: Truth) -> float:
+    """Brier score: the mean of (p - y)², where p is the predicted probability that y = 1.
 
-    >>> low, high = central_interval(np.arange(101.0), 0.9)
-    >>> round(float(low), 6), round(float(high), 6)
-    (5.0, 95.0)
+    >>> brier(np.array([0.5, 1.0]), np.array([1.0, 1.0]))
+    0.125
+    """
+    return float(np.mean((probability - phase) ** 2))
+
+
+def reliability(probability: Truth, phase: Truth, bins: int = 10) -> Float[np.ndarray, "bins 3"]:
+    """Reliability table: a row (mean of p, fraction with y = 1, count) for each bin of p.
+
+    p is the predicted probability that y = 1. In empty bins the mean and the fraction are NaN.
+
+    >>> reliability(np.array([0.1, 0.2, 0.9]), np.array([0.0, 1.0, 1.0]), bins=2).round(2).tolist()
+    [[0.15, 0.5, 2.0], [0.9, 1.0, 1.0]]
+    """
+    bin_of = np.minimum((probability.ravel() * bins).astype(int), bins - 1)
+    count = np.bincount(bin_of, minlength=bins)
+    divisor = np.where(count > 0, count, np.nan)
+    sums = (np.bincount(bin_of, weights=w.ravel(), minlength=bins) for w in (probability, phase))
+    mean_p, share = (total / divisor for total in sums)
+    return np.stack([mean_p, share, count], axis=1)
+
+
+def central_interval(ensemble: Ensemble, level: float) -> tuple[Truth, Truth]:
+    """Ends of the central interval that covers a new draw with the probability `level`.
+
+    The ends are the order statistics r and m + 1 - r of m members with 2r = (1 - level)(m + 1),
+    interpolated if r is no integer. A new draw of the members' distribution has each rank with the
+    same probability. The interval therefore has the right coverage for few members, too.
+
+    Raises:
+        ValueError: If the members are too few, r < 1.
+
+    >>> low, high = central_interval(np.arange(1.0, 20.0), 0.9)
+    >>> float(low), float(high)
+    (1.0, 19.0)
     """
     _in_range(level)
-    low, high = np.quantile(ensemble, [(1 - level) / 2, (1 + level) / 2], axis=0)
-    return low, high
+    if (1 - level) / 2 * (len(ensemble) + 1) < 1 - 1e-9:
+        raise ValueError(f"an interval of {level:g} needs more members than {len(ensemble)}")
+    ends = np.quantile(ensemble, [(1 - level) / 2, (1 + level) / 2], axis=0, method="weibull")
+    return ends[0], ends[1]
 
 
 def coverage(low: Truth, high: Truth, truth: Truth) -> float:

@@ -1,0 +1,331 @@
+"""Scores of reconstructions and of the uncertainty that a method states, alike for operators,
+classical methods and files of others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from statistics import NormalDist
+
+import numpy as np
+from jaxtyping import Float
+
+from pdegen.inverse.calibration import brier, central_interval, crps
+from pdegen.inverse.classical import Estimate, averages
+from pipelines.runs.score import agreement, phases
+
+LEVEL = 0.9  # stated probability of the sets and intervals whose coverage is counted
+HALF = NormalDist().inv_cdf((1 + LEVEL) / 2)  # half an interval, in standard deviations
+BLOCKS = 4  # along each axis
+FEWEST = round(2 / (1 - LEVEL)) - 1  # draws that an interval of probability LEVEL needs
+Scores = Float[np.ndarray, " samples"]
+Fields = Float[np.ndarray, " samples *cells"]
+
+
+def block_means(
+    values: Float[np.ndarray, " *batch_and_cells"], dim: int
+) -> Float[np.ndarray, "*batch blocks"]:
+    """Means over `BLOCKS` equal blocks along each of the last `dim` axes, a vector for each field.
+
+    Cells on the border of two blocks count in both, with their parts.
+
+    >>> block_means(np.arange(8.0), 1).tolist()
+    [0.5, 2.5, 4.5, 6.5]
+    """
+    for axis in range(values.ndim - dim, values.ndim):
+        weights = averages(values.shape[axis], BLOCKS)
+        values = np.moveaxis(np.tensordot(weights, values, axes=(1, axis)), 0, axis)
+    return values.reshape(*values.shape[: values.ndim - dim], -1)
+
+
+@dataclass(frozen=True)
+class Stated:
+    """The uncertainty that a method states for some samples, on cells or points of its own.
+
+    Args:
+        truth: True values on these cells.
+        a: Reconstructed values on these cells.
+        probability: Probability of the upper phase in each cell.
+        deviation: Standard deviation of `a` at each point.
+        draws: Draws of the posterior.
+    """
+
+    truth: Fields
+    a: Fields
+    probability: Fields | None = None
+    deviation: Fields | None = None
+    draws: Float[np.ndarray, " members samples *cells"] | None = None
+
+    @classmethod
+    def of(
+        cls, estimates: Sequence[Estimate], truth: Fields, values: tuple[float, float] | None
+    ) -> Stated | None:
+        """What classical estimates state; None if they state nothing.
+
+        Args:
+            estimates: Estimates of all samples.
+            truth: True values on the cells of the estimates.
+            values: The two values of a two-phase coefficient, smaller one first.
+        """
+        stated = cls(truth, np.stack([estimate.a for estimate in estimates]))
+        draws = [estimate.draws for estimate in estimates if estimate.draws is not None]
+        stds = [estimate.std for estimate in estimates if estimate.std is not None]
+        if len(draws) == len(estimates):
+            stated = replace(stated, draws=np.stack(draws, axis=1))
+        if len(stds) == len(estimates) and values is not None:
+            low, high = values
+            stated = replace(stated, probability=(stated.a - low) / (high - low))
+        elif len(stds) == len(estimates):
+            stated = replace(stated, deviation=np.stack(stds))
+        return stated if draws or stds else None
+
+
+@dataclass(frozen=True)
+class Reconstructed:
+    """Fields that a method reconstructs for some samples, such as coefficients, and the true
+    fields.
+
+    Args:
+        fields, truth: Reconstructed and true values on the cells of the target.
+        values: The two values of a two-phase coefficient, smaller one first; None for other fields.
+        misfits: Misfit of each field to the data, see `Inversions.misfits`; None if there is no
+            noise or no solver.
+        stated: The stated uncertainty; None if the method states none.
+        dim: Number of axes along which blocks are formed; 0 if the points are on no grid.
+    """
+
+    fields: Fields
+    truth: Fields
+    values: tuple[float, float] | None
+    misfits: Scores | None = None
+    stated: Stated | None = None
+    dim: int = 2
+
+    @cached_property
+    def agreement(self) -> tuple[Scores | None, Scores | None]:
+        """Intersection over union and Hausdorff distance of the phases; None without phases."""
+        if self.values is None:
+            return None, None
+        return agreement(self.fields, self.truth, self.values)
+
+    @property
+    def misclassified(self) -> Scores | None:
+        """Fraction of cells that get the wrong phase; None without phases."""
+        if self.values is None:
+            return None
+        wrong = phases(self.fields, self.values) != phases(self.truth, self.values)
+        return np.mean(wrong, axis=(1, 2))
+
+    @property
+    def iou_upper(self) -> Scores | None:
+        """Intersection over union of the upper phase alone; 1 where both are empty."""
+        if self.values is None:
+            return None
+        p, q = phases(self.fields, self.values), phases(self.truth, self.values)
+        union = np.sum(p | q, axis=(1, 2))
+        return np.where(union > 0, np.sum(p & q, axis=(1, 2)) / np.maximum(union, 1), 1.0)
+
+    def by_norm(self, order: int) -> Scores:
+        """Relative error in L¹ or L² for order 1 or 2; NaN where the truth is 0, infinite where
+        the reconstruction is not finite."""
+        axes, power = tuple(range(1, self.truth.ndim)), 1 / order
+        error = (abs(self.fields - self.truth) ** order).sum(axis=axes) ** power
+        size = (abs(self.truth) ** order).sum(axis=axes) ** power
+        return np.where(np.isfinite(error), error, np.inf) / np.where(size > 0, size, np.nan)
+
+    # means over blocks
+
+    def _means(self, values: np.ndarray) -> np.ndarray:
+        """Means over blocks: shares of the upper phase of a two-phase coefficient."""
+        if self.values is not None:
+            low, high = self.values
+            values = np.clip((values - low) / (high - low), 0, 1)
+        return block_means(values, self.dim)
+
+    @cached_property
+    def _drawn(self) -> np.ndarray | None:
+        """Means over the blocks of all draws, shape (members, samples, blocks). Draws of two phases
+        are phases: they are thresholded."""
+        if self.stated is None or self.stated.draws is None:
+            return None
+        if self.values is None:
+            return block_means(self.stated.draws, self.dim)
+        return block_means(phases(self.stated.draws, self.values).astype(float), self.dim)
+
+    @property
+    def crps(self) -> Scores | None:
+        """Mean over the blocks of the CRPS of the means. Without draws it is the absolute error of
+        the stated or reconstructed mean."""
+        if self.dim == 0:
+            return None
+        true, drawn = self._means(self.truth), self._drawn
+        if drawn is not None and len(drawn) > 1:
+            return crps(drawn, true).mean(axis=-1)
+        if self.stated is not None and self.stated.probability is not None:
+            means = block_means(self.stated.probability, self.dim)
+        else:
+            means = self._means(self.fields)
+        error = abs(means - true).mean(axis=-1)
+        return np.where(np.isfinite(error), error, np.inf)
+
+    @cached_property
+    def _intervals(self) -> tuple[Scores | None, Scores | None]:
+        """Coverage and mean width of intervals of probability LEVEL of the means over blocks; None
+        if the method states too few draws."""
+        if self._drawn is None or len(self._drawn) < FEWEST:
+            return None, None
+        true = self._means(self.truth)
+        low, high = central_interval(self._drawn, LEVEL)
+        return np.mean((low <= true) & (true <= high), axis=-1), np.mean(high - low, axis=-1)
+
+    @property
+    def coverage(self) -> Scores | None:
+        return self._intervals[0]
+
+    @property
+    def width(self) -> Scores | None:
+        return self._intervals[1]
+
+    # statements about points
+
+    def _of_phases(self, score: Callable[[np.ndarray, np.ndarray], float]) -> Scores | None:
+        """A score of the stated probabilities of each sample and the mask of the upper phase; None
+        if the method states no probability."""
+        if self.stated is None or self.stated.probability is None or self.values is None:
+            return None
+        true = phases(self.stated.truth, self.values)
+        return np.array(list(map(score, self.stated.probability, true)))
+
+    @property
+    def brier(self) -> Scores | None:
+        return self._of_phases(brier)
+
+    @property
+    def set_coverage(self) -> Scores | None:
+        return self._of_phases(covered)
+
+    @property
+    def set_size(self) -> Scores | None:
+        return self._of_phases(lambda p, _: float(np.mean(_in_set(p)) + np.mean(_in_set(1 - p))))
+
+    @property
+    def points_covered(self) -> Scores | None:
+        """Fraction of the points within `HALF` stated deviations of the reconstruction."""
+        if self.stated is None or self.stated.deviation is None:
+            return None
+        off = abs(self.stated.truth - self.stated.a)
+        return np.mean(off <= HALF * self.stated.deviation, axis=tuple(range(1, off.ndim)))
+
+
+def _in_set(p: np.ndarray) -> np.ndarray:
+    """Whether a phase of probability p is in the smallest set of phases of probability LEVEL."""
+    return p > 1 - LEVEL
+
+
+def covered(p: np.ndarray, true: np.ndarray) -> float:
+    """Fraction of the cells whose true phase is in the smallest set of phases with probability
+    LEVEL. `p` is the estimated probability of the upper phase, and `true` masks the cells that are
+    truly in it.
+
+    >>> covered(np.array([0.95, 0.95, 0.5, 0.5]), np.array([True, False, True, False]))
+    0.75
+    """
+    return float(np.mean(_in_set(np.where(true, p, 1 - p))))
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A measure that gives a score for each sample.
+
+    Args:
+        column: Header of the column in the table of the report; empty for measures that are in
+            measures.csv only.
+    """
+
+    column: str
+    title: str
+    meaning: str
+    of: Callable[[Reconstructed], Scores | None]
+
+
+_MEANS = "means of the target over 4 blocks along each axis; of two phases, shares of the upper one"
+_DRAWS = f"For methods with at least {FEWEST} draws: "
+_STATED = "For methods that state a probability q of the upper phase on each cell of their grid:"
+MEASURES = {
+    "errors": Measure(
+        "L² error", "Relative L² error",
+        "‖p − a‖/‖a‖ of the reconstruction p, on the cells or points of the target a.",
+        lambda of: of.by_norm(2),
+    ),
+    "misclassified": Measure(
+        "area", "Misclassified area",
+        "Share of the target's cells in the wrong phase; phases are separated halfway between "
+        "their values.",
+        lambda of: of.misclassified,
+    ),
+    "crps": Measure(
+        "CRPS", "Continuous ranked probability score of means over blocks",
+        f"E|X − s| − ½ E|X − X′| of the draws X and the true s: {_MEANS}. A method without draws "
+        "forecasts one value, and its score is |X − s|. Smaller is better; a false spread raises "
+        "it.",
+        lambda of: of.crps,
+    ),
+    "coverage": Measure(
+        "coverage", f"Coverage of {LEVEL:.0%} intervals of means over blocks",
+        f"{_DRAWS}share of true means between the order statistics of the draws; {LEVEL:g} if the "
+        "draws have the distribution of the truth.",
+        lambda of: of.coverage,
+    ),
+    "width": Measure(
+        "width", "Width of these intervals", f"{_DRAWS}mean over the blocks.",
+        lambda of: of.width,
+    ),
+    "points": Measure(
+        "points covered", f"Coverage of {LEVEL:.0%} intervals of points",
+        f"For methods that state a deviation: share of points within {HALF:.3g} stated deviations; "
+        f"{LEVEL:g} if the stated Gaussian posterior is right.",
+        lambda of: of.points_covered,
+    ),
+    "iou": Measure(
+        "IoU", "Intersection over union",
+        "|P ∩ Q|/|P ∪ Q| of the predicted and the true region of a phase, mean of both phases.",
+        lambda of: of.agreement[0],
+    ),
+    "hausdorff": Measure(
+        "Hausdorff", "Hausdorff distance of the interfaces",
+        "In units of the side of the square; √2 where the reconstruction has no interface.",
+        lambda of: of.agreement[1],
+    ),
+    "misfit": Measure(
+        "misfit", "Misfit of the data in units of their noise",
+        "Root mean square of (d − H u(p))/σ, with u by the recipe's solver; two-phase p is first "
+        "limited to the values of the phases. The noise explains 1; less than 1 fits the noise.",
+        lambda of: of.misfits,
+    ),
+    "l1": Measure("", "Relative L¹ error", "‖p − a‖/‖a‖ in the L¹ norm.", lambda of: of.by_norm(1)),
+    "iou_upper": Measure(
+        "", "Intersection over union of the upper phase", "As IoU, of one phase.",
+        lambda of: of.iou_upper,
+    ),
+    "brier": Measure(
+        "", "Brier score", f"{_STATED} mean (q − y)², with y = 1 in the upper phase, else 0.",
+        lambda of: of.brier,
+    ),
+    "set_coverage": Measure(
+        "", f"Coverage of sets of {LEVEL:.0%}",
+        f"{_STATED} share of cells whose phase is in the smallest set stated with {LEVEL:g}. It "
+        "says little without the size of the sets: q = ½ everywhere has 1.",
+        lambda of: of.set_coverage,
+    ),
+    "set_size": Measure(
+        "", "Size of these sets", f"{_STATED} mean number of phases in the sets, 1 to 2.",
+        lambda of: of.set_size,
+    ),
+}  # fmt: skip
+
+
+def measured(reconstructed: Reconstructed) -> dict[str, list[float]]:
+    """All measures that can be computed from the reconstructions, with one number per sample."""
+    scores = {name: measure.of(reconstructed) for name, measure in MEASURES.items()}
+    return {name: values.tolist() for name, values in scores.items() if values is not None}
