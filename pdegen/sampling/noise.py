@@ -398,11 +398,30 @@ class DrawnSensors:
         return generator.choice(math.prod(self.shape), self.count, replace=False)
 
 
-SENSORS: dict[str, DrawnSensors] = {
+@dataclass(frozen=True)
+class ProductSensors:
+    """The points of a square grid whose rows and columns are in `lines`."""
+
+    shape: tuple[int, int]
+    lines: tuple[int, ...]
+    source: str
+
+    @property
+    def indices(self) -> Int[np.ndarray, " count"]:
+        """Indices of the points in C order."""
+        rows, columns = np.meshgrid(self.lines, self.lines, indexing="ij")
+        return np.ravel_multi_index((rows.ravel(), columns.ravel()), self.shape)
+
+
+_SET = "test set inverse-darcy-1"
+SENSORS: dict[str, DrawnSensors | ProductSensors] = {
     "diffusionpde": DrawnSensors(
         (128, 128), 500, 0,
         "Huang et al., DiffusionPDE, NeurIPS 2024; its scripts/generate_*.py, known_index_u",
     ),
+    "inverse-darcy-1-full": ProductSensors((129, 129), (*range(1, 129, 3),), _SET),
+    "inverse-darcy-1-scatter": DrawnSensors((129, 129), 500, 1, _SET),
+    "inverse-darcy-1-seven": ProductSensors((129, 129), (*range(10, 120, 18),), _SET),
 }  # fmt: skip
 
 

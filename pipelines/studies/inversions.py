@@ -639,8 +639,7 @@ class Inversions:
         return Observed(values[:, setting.sensors], std[:, setting.sensors])
 
     def invert(self, name: str, weight: float, data: Observed) -> Inverted:
-        inversion = self.methods[name].with_weight(weight)
-        return _timed(inversion, data.values, data.std)
+        return inverted(self.methods[name], weight, data)
 
     def correct(self, data: Observed, answers: np.ndarray) -> Inverted:
         """Estimates by the method `corrector`, which starts from the predictions of a model."""
@@ -652,33 +651,7 @@ class Inversions:
     def choice(
         self, name: str, data: Observed, known: Float[np.ndarray, " samples *m"]
     ) -> ChosenWeight:
-        """The regularisation weight of a method with the smallest mean error on samples with known
-        targets.
-
-        The search starts in the middle of the weights and goes on to the neighbour with the smaller
-        error until none has a smaller one. If the method has only one weight, the samples are not
-        used.
-        """
-        weights, unconverged = self.methods[name].weights, 0
-        if len(weights) == 1:
-            return ChosenWeight(weights[0])
-
-        @cache
-        def mean_error(at: int) -> float:
-            nonlocal unconverged
-            inverted = self.invert(name, weights[at], data)
-            unconverged += len(inverted) - inverted.converged
-            found, true = map(torch.from_numpy, (inverted.fields(known.shape[1]), known))
-            errors = relative_error(found, true)[:, 0]
-            failed = errors.isnan() & true.flatten(1).any(dim=1)
-            return mean_defined(errors.masked_fill(failed, math.inf))
-
-        best, at = -1, len(weights) // 2
-        while at != best:
-            best = at
-            at = min((best, max(best - 1, 0), min(best + 1, len(weights) - 1)), key=mean_error)
-        at_end = best in (0, len(weights) - 1)
-        return ChosenWeight(weights[best], len(known), at_end, unconverged)
+        return chosen_weight(self.methods[name], data, known)
 
     def misfits(
         self, data: Observed, fields: Sequence[Float[np.ndarray, "n n"]]
@@ -716,6 +689,41 @@ class Inversions:
         for a in few:
             self._forward(a)
         return (process_time() - start) / len(few)
+
+
+def inverted(method: ClassicalMethod, weight: float, data: Observed) -> Inverted:
+    """Estimates of a method with a regularisation weight."""
+    return _timed(method.with_weight(weight), data.values, data.std)
+
+
+def chosen_weight(
+    method: ClassicalMethod, data: Observed, known: Float[np.ndarray, " samples *m"]
+) -> ChosenWeight:
+    """The regularisation weight of a method with the smallest mean error on samples with known
+    targets.
+
+    The search starts in the middle of the weights and goes on to the neighbour with the smaller
+    error until none has a smaller one. If the method has only one weight, the samples are not used.
+    """
+    weights, unconverged = method.weights, 0
+    if len(weights) == 1:
+        return ChosenWeight(weights[0])
+
+    @cache
+    def mean_error(at: int) -> float:
+        nonlocal unconverged
+        estimates = inverted(method, weights[at], data)
+        unconverged += len(estimates) - estimates.converged
+        found, true = map(torch.from_numpy, (estimates.fields(known.shape[1]), known))
+        errors = relative_error(found, true)[:, 0]
+        failed = errors.isnan() & true.flatten(1).any(dim=1)
+        return mean_defined(errors.masked_fill(failed, math.inf))
+
+    best, at = -1, len(weights) // 2
+    while at != best:
+        best = at
+        at = min((best, max(best - 1, 0), min(best + 1, len(weights) - 1)), key=mean_error)
+    return ChosenWeight(weights[best], len(known), best in (0, len(weights) - 1), unconverged)
 
 
 def no_inverse_problem(experiment: Experiment, domain: Domain) -> str:

@@ -58,6 +58,7 @@ CHANGED = {
     "burgers-trajectory": Small(_BURGERS),
     "darcy-128-published": Small(_DARCY),
     "darcy-141": Small(_DARCY),
+    "inverse-darcy-1": Small(_DARCY),
     "darcy-421": Small(_DARCY),
     "darcy-421-published": Small(_DARCY),
     "darcy-85": Small(_DARCY),

@@ -53,6 +53,7 @@ from pdegen.store.layout import Variable, function, scalar
 
 if TYPE_CHECKING:
     from pdegen.equations.base import Guarantee
+    from pdegen.equations.darcy.bilinear import BilinearElements
     from pdegen.equations.darcy.finite_element import FiniteElement
     from pdegen.equations.darcy.finite_volume import FiniteVolume, Solution
     from pdegen.equations.darcy.published import PublishedScheme
@@ -469,6 +470,29 @@ class PublishedMethod(Strict):
         return DarcyClaims(_DIRECT, None, None)
 
 
+class BilinearMethod(Strict):
+    """Bilinear finite elements with a direct solver (`bilinear.BilinearElements`).
+
+    Args:
+        parts: Even number of elements for each cell of the output, along each axis.
+    """
+
+    method: Literal["bilinear"]
+    parts: Annotated[Count, Field(multiple_of=2)] = 2
+
+    refinement: ClassVar[int] = 1
+
+    def build(self, n: int) -> BilinearElements:
+        from pdegen.equations.darcy.bilinear import BilinearElements
+
+        return BilinearElements(CellGrid(n), self.parts)
+
+    def claims(self, n: int) -> DarcyClaims:
+        """The guaranteed properties of u on n x n cells: no sign, and power up to the elements'
+        error."""
+        return DarcyClaims(_DIRECT, None, _REFINED / n)
+
+
 # Solutions on cells that are finer than those of the output.
 
 
@@ -486,8 +510,11 @@ def reference_solver(n: int) -> FiniteVolume:
     return FiniteVolume(CellGrid(n), rtol=1e-9)
 
 
+Method = FiniteVolumeMethod | FiniteElementMethod | PublishedMethod | BilinearMethod
+
+
 @lru_cache(maxsize=8)
-def solver_of(method: FiniteVolumeMethod | FiniteElementMethod | PublishedMethod, n: int) -> Solver:
+def solver_of(method: Method, n: int) -> Solver:
     """The solver on n x n cells, which is cached: its set-up takes as long as a few samples."""
     return method.build(n)
 
@@ -580,9 +607,7 @@ class Darcy(Problem):
     coefficient: Annotated[
         TwoPhaseCoefficient | PhasesCoefficient | LogNormalCoefficient, Field(discriminator="kind")
     ]
-    solver: Annotated[
-        FiniteVolumeMethod | FiniteElementMethod | PublishedMethod, Field(discriminator="method")
-    ]
+    solver: Annotated[Method, Field(discriminator="method")]
 
     # whether each sample has an estimate of its error; copies with numbers for laws keep it
     _states_error: bool = PrivateAttr(default=False)
