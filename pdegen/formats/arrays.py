@@ -69,6 +69,7 @@ PAIR = "PyTorch pair"  # format of a tuple of two tensors: the input and the tar
 SINGLE = ("NumPy", "PyTorch tensor")  # formats of files with one array, named as the file
 KINDS = "biufc"  # of types: bool, integers, floats and complex numbers
 NUMBERS = "arrays of numbers can be imported"
+NAMED = "has a name with other characters than letters, digits and _ .,=+-"
 
 _PART = r"[A-Za-z0-9_][A-Za-z0-9_ .,=+-]{0,127}"
 _NAME = re.compile(rf"{_PART}(/{_PART}){{0,7}}")

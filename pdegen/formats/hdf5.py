@@ -1,10 +1,11 @@
 """HDF5 files, including files of MATLAB 7.3. This module runs in the child process of
 `pdegen.formats.sandbox`.
 
-References to other files (links, external storage and virtual datasets) are refused. Filters that
-would load a plugin are refused too. The HDF5 library does not check the unpacked size of a
-compressed chunk. If a chunk is too short, the library returns uninitialised memory. Each chunk is
-therefore first unpacked here, with a limit on its size.
+A dataset that cannot be read is listed with the reason: references to other files (links, external
+storage and virtual datasets), filters that would load a plugin, and other types than numbers. Pairs
+of numbers named real and imag, as MATLAB writes them, are complex numbers. The HDF5 library does
+not check the unpacked size of a compressed chunk. If a chunk is too short, the library returns
+uninitialised memory. Each chunk is therefore first unpacked here, with a limit on its size.
 
 MATLAB reverses the order of the axes when it writes HDF5. For its files, this module restores
 MATLAB's order.
@@ -27,6 +28,7 @@ from h5py import h5d, h5t, h5z  # pyright: ignore[reportAttributeAccessIssue]
 from pdegen.formats.arrays import (
     KINDS,
     MOST_ARRAYS,
+    NAMED,
     NUMBERS,
     Array,
     Contents,
@@ -35,6 +37,7 @@ from pdegen.formats.arrays import (
     Location,
     Request,
     check_expansion,
+    is_name,
     plain_attribute,
 )
 
@@ -54,7 +57,7 @@ _Node = h5py.Group | h5py.Dataset
 
 def read(request: Request) -> Contents:
     """Read the datasets of a file. The name of an array is the path of its dataset in the file.
-    Raises Exception if the file is damaged, refers to other files, or states an impossible size."""
+    Raises Exception if the file is damaged, or if a dataset of `request.names` is unreadable."""
     path = request.file
     with path.open("rb") as head:
         matlab = head.read(10) == b"MATLAB 7.3"
@@ -65,34 +68,45 @@ def read(request: Request) -> Contents:
         datasets: dict[str, h5py.Dataset] = {}
         attributes = _attributes("", file)
         for name, node in _nodes(file, path):
+            if isinstance(node, str):
+                unreadable[name] = node
+                continue
             attributes.update(_attributes(name, node))
             if isinstance(node, h5py.Dataset):
-                reason = _unreadable(node)
-                if reason:
-                    unreadable[name] = reason
-                else:
-                    datasets[name] = node
-                    if axes := () if _is_reversed(node, matlab) else _axes(node):
-                        dims[name] = axes
+                try:
+                    if reason := _unreadable(name, node):
+                        unreadable[name] = reason
+                        continue
                     arrays[name] = _array(path, name, node, matlab)
+                except FormatError as error:
+                    unreadable[name] = str(error).removeprefix(f"{path.name}: {name} ")
+                    continue
+                datasets[name] = node
+                if axes := () if _is_reversed(node, matlab) else _axes(node):
+                    dims[name] = axes
         for name in request.wanted(arrays.values()):
-            arrays[name] = _unpacked(request, arrays[name], datasets[name], matlab)
+            try:
+                arrays[name] = _unpacked(request, arrays[name], datasets[name], matlab)
+            except (FormatError, OSError) as error:
+                if request.names:
+                    raise
+                unreadable[name] = str(error).removeprefix(f"{path.name}: {name} ")
+                del arrays[name]
     kind = "MATLAB 7.3" if matlab else "HDF5"
     return Contents(path, kind, arrays, unreadable, attributes, dims)
 
 
-def _nodes(file: h5py.File, path: Path) -> Iterator[tuple[str, _Node]]:
-    """Yield all groups and datasets, with their names."""
+def _nodes(file: h5py.File, path: Path) -> Iterator[tuple[str, _Node | str]]:
+    """Yield all groups and datasets, with their names; of a link, why it is not followed."""
     links: list[tuple[str, Any]] = []
     file.visititems_links(lambda *link: len(links) > MOST_ARRAYS or links.append(link))
     for name, link in links:
         if name.partition("/")[0] in _INTERNAL_OF_MATLAB:
             continue
         if not isinstance(link, h5py.HardLink):
-            raise FormatError(
-                f"{path.name}: {name[:80]!r} is a link ({type(link).__name__}): an imported file "
-                "must hold its data itself"
-            )
+            kind = type(link).__name__
+            yield name, f"is a link ({kind}): an imported file must hold its data itself"
+            continue
         if len(links) > MOST_ARRAYS or name.count("/") >= _DEEPEST:
             raise FormatError(f"{path.name}: {name[:80]!r}: too many or too deeply nested names")
         node = file[name]
@@ -132,22 +146,43 @@ def _axes(dataset: h5py.Dataset) -> tuple[str, ...]:
 _WITHOUT_VALUES = b"This is a netCDF dimension but not a netCDF variable"
 
 
-def _unreadable(dataset: h5py.Dataset) -> str | None:
+def _unreadable(name: str, dataset: h5py.Dataset) -> str | None:
     """The reason why a dataset is not an array of numbers, or None if it is such an array."""
-    if bytes(dataset.attrs.get("NAME", b"")).startswith(_WITHOUT_VALUES):
+    if not is_name(name):
+        return NAMED
+    scale = dataset.attrs.get("NAME")
+    if isinstance(scale, bytes) and scale.startswith(_WITHOUT_VALUES):
         return "is a dimension without values"
     kind = dataset.attrs.get("MATLAB_class")
     kind = kind.decode("ascii", "replace") if isinstance(kind, bytes) else None
     if kind is not None and kind not in _NUMBERS_OF_MATLAB:
         return f"is {kind}: {NUMBERS}"
     try:
-        dtype = dataset.dtype
+        dtype = _dtype(dataset)
     except (TypeError, ValueError):
         return f"is of a type that NumPy does not have: {NUMBERS}"
-    if dtype.kind not in KINDS or dataset.shape is None:
+    if dataset.shape is None:
+        return f"has no values: {NUMBERS}"
+    if dtype.kind not in KINDS:
         content = "objects or texts of variable length" if dtype.hasobject else str(dtype)
+        content = "references" if h5py.check_ref_dtype(dtype) else content
         return f"holds {content}: {NUMBERS}"
     return None
+
+
+def _dtype(dataset: h5py.Dataset) -> np.dtype:
+    """The type of the values, in the byte order of this machine; complex for pairs of numbers."""
+    dtype = dataset.dtype
+    if _is_pair(dtype):
+        return np.result_type(dtype["real"], dtype["imag"], np.complex64)
+    return dtype.newbyteorder("=")
+
+
+def _is_pair(dtype: np.dtype) -> bool:
+    """Whether a type is a compound of a real and an imaginary part."""
+    return dtype.names is not None and {*dtype.names} == {"real", "imag"} and all(
+        dtype[part].kind in "iuf" for part in dtype.names
+    )  # fmt: skip
 
 
 def _array(path: Path, name: str, dataset: h5py.Dataset, matlab: bool) -> Array:
@@ -157,7 +192,7 @@ def _array(path: Path, name: str, dataset: h5py.Dataset, matlab: bool) -> Array:
         path,
         name,
         dataset.shape[::-1] if reverse else dataset.shape,
-        np.dtype(bool) if logical else dataset.dtype.newbyteorder("="),
+        np.dtype(bool) if logical else _dtype(dataset),
     )
     if dataset.is_virtual or dataset.external is not None:
         problem = "a virtual dataset" if dataset.is_virtual else "stored in another file"
@@ -175,7 +210,7 @@ def _array(path: Path, name: str, dataset: h5py.Dataset, matlab: bool) -> Array:
             f"{array.where} has the filter {min(unknown)}: gzip, lzf, shuffle and fletcher32 are "
             "read"
         )
-    offset = dataset.id.get_offset()
+    offset = None if _is_pair(dataset.dtype) else dataset.id.get_offset()
     plain = dataset.id.get_type().equal(h5t.py_create(dataset.dtype, logical=True))
     if offset is None or not plain or dataset.chunks is not None:
         return array
@@ -192,7 +227,7 @@ def _check_written(array: Array, dataset: h5py.Dataset) -> None:
         written = dataset.id.get_num_chunks()
         if written != chunks:
             raise FormatError(
-                f"{array.where}: {chunks - written:,} of {chunks:,} chunks were never written"
+                f"{array.where} has {chunks - written:,} of {chunks:,} chunks never written"
             )
     elif dataset.id.get_space_status() != h5d.SPACE_STATUS_ALLOCATED:
         raise FormatError(f"{array.where} was never written")
@@ -213,10 +248,14 @@ def _unpacked(request: Request, array: Array, dataset: h5py.Dataset, matlab: boo
     if h5z.FILTER_DEFLATE in filters:
         _check_chunks(array, dataset, filters)
     if array.bytes:
-        stored = array.dtype if array.dtype != bool else dataset.dtype.newbyteorder("=")
+        stored = _dtype(dataset)
         values = np.memmap(target, stored, "w+", shape=dataset.shape or (1,))
         for index in _blocks(dataset):
-            values[index] = dataset[index]
+            block = dataset[index] if dataset.shape else dataset[()]
+            if _is_pair(dataset.dtype):
+                np.real(values)[index], np.imag(values)[index] = block["real"], block["imag"]
+            else:
+                values[index] = block
         values.flush()
     else:
         target.touch()
@@ -251,14 +290,20 @@ def _check_chunks(array: Array, dataset: h5py.Dataset, filters: list[int]) -> No
     dataset.id.chunk_iter(chunks.append)
     for chunk in chunks:
         if chunk.size > 2 * size + 1024:
-            raise FormatError(f"{array.where}: a chunk of {size:,} bytes takes {chunk.size:,}")
+            raise FormatError(
+                f"{array.where} cannot be read: a chunk of {size:,} bytes takes {chunk.size:,}"
+            )
         if chunk.filter_mask >> position & 1:  # it is stored uncompressed, with its checksums
             sums = [k for k, number in enumerate(filters) if number == h5z.FILTER_FLETCHER32]
             if chunk.size != size + 4 * sum(not chunk.filter_mask >> k & 1 for k in sums):
-                raise FormatError(f"{array.where}: a chunk of {size:,} bytes has {chunk.size:,}")
+                raise FormatError(
+                    f"{array.where} cannot be read: a chunk of {size:,} bytes has {chunk.size:,}"
+                )
             continue
         _, packed = dataset.id.read_direct_chunk(chunk.chunk_offset)
         unpacked = len(zlib.decompressobj().decompress(packed, allowed + 1))
         if unpacked != allowed:
             relation = "more" if unpacked > allowed else "less"
-            raise FormatError(f"{array.where}: a chunk unpacks to {relation} than {size:,} bytes")
+            raise FormatError(
+                f"{array.where} cannot be read: a chunk unpacks to {relation} than {size:,} bytes"
+            )

@@ -283,10 +283,14 @@ def listing(paths: Sequence[Path | str]) -> list[str]:
         lines = others and all(len(array.shape) < 2 for array in file.arrays.values())
         if one_each or lines:
             (file,), _ = _read(absolute, Path(name), "files")  # each file may be a sample
-        arrays = {
-            key: array if array.location else unpacked([array], Path(name))[array]
-            for key, array in file.arrays.items()
-        }
+        arrays: dict[str, Array] = {}
+        unreadable = dict(file.unreadable)
+        for key, array in file.arrays.items():
+            try:
+                arrays[key] = unpacked([array], Path(name))[array]
+            except FormatError as error:
+                unreadable[key] = str(error).removeprefix(f"{array.where} ")
+        file = replace(file, unreadable=unreadable)
         return listed(file, arrays, [shlex.quote(str(path)) for path in paths])
 
 

@@ -1,6 +1,6 @@
-"""netCDF-3 files and Zarr groups, read by xarray, and meshes, read by meshio. This module runs in
-the child process of `pdegen.formats.sandbox`. Only arrays of numbers are read, so that no codec
-unpickles objects.
+"""netCDF-3 and GRIB files and Zarr groups, read by xarray, and meshes, read by meshio. This module
+runs in the child process of `pdegen.formats.sandbox`. Only arrays of numbers are read, so that no
+codec unpickles objects.
 
 The arrays of a mesh are `points`, `cells` (corners of plane cells, padded by -1), `edge` (whether a
 point lies on a side of a single cell), and the data of the points.
@@ -14,18 +14,23 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree
 
 import h5py
 import numpy as np
 import xarray as xr
+import zarr
+from xarray.backends import list_engines
+from zarr.errors import ContainsArrayError
 
 from pdegen.formats.arrays import (
     KINDS,
     MESH,
     MESHES,
     MOST_ARRAYS,
+    NAMED,
     NUMBERS,
     REFERENCES,
     Array,
@@ -35,10 +40,11 @@ from pdegen.formats.arrays import (
     Request,
     is_name,
     plain_attribute,
-    printable,
 )
 
 _BLOCK = 2**26  # bytes to read at a time
+# types that netCDF-3 does not have, by the attribute `dtype` of arrays; xarray writes that of bool
+_WIDER = ("bool", "uint8", "uint16", "uint32", "int64", "uint64")
 
 
 def read(request: Request) -> Contents:
@@ -56,11 +62,13 @@ def read(request: Request) -> Contents:
         _check_codecs(path)
         try:
             groups = xr.open_groups(path, engine="zarr", decode_cf=False, chunks=None)
-        except KeyError as error:
-            raise FormatError(
-                f"{path.name} has arrays without names of their axes ({printable(error)}): write "
-                "it by xarray, or save its arrays by numpy.save"
-            ) from None
+        except (KeyError, FileNotFoundError, ContainsArrayError):  # no names of axes
+            groups = {"": _unnamed(path)}
+    elif _is_grib(path):
+        if "cfgrib" not in list_engines():
+            raise FormatError(f"{path.name} is a GRIB file, which needs cfgrib: pip install cfgrib")
+        options: Any = {"indexpath": ""}  # no file beside the given one
+        groups = {"": xr.open_dataset(path, engine="cfgrib", decode_cf=False, **options)}
     else:
         groups = {"": xr.open_dataset(path, engine="scipy", decode_cf=False)}
     for group, dataset in groups.items():  # values are read later, as they are stored
@@ -72,16 +80,35 @@ def read(request: Request) -> Contents:
                 unreadable[name] = f"is of type {variable.dtype}: {NUMBERS}"
                 continue
             variables[name] = variable
-            arrays[name] = Array(path, name, variable.shape, variable.dtype.newbyteorder("="))
-            dims[name] = tuple(map(str, variable.dims))
+            wider = variable.attrs.get("dtype")
+            dtype = np.dtype(wider) if wider in _WIDER else variable.dtype.newbyteorder("=")
+            arrays[name] = Array(path, name, variable.shape, dtype)
+            if axes := getattr(variable, "dims", ()):
+                dims[name] = tuple(map(str, axes))
     if len(arrays) > MOST_ARRAYS:
         raise FormatError(f"{path.name} has more than {MOST_ARRAYS:,} arrays")
     if "@sealed" in attributes and "@fingerprint" in attributes:
         raise FormatError(f"{path.name} is a store of pdegen: it needs no import")
     for name in request.wanted(arrays.values()):
         arrays[name] = _unpacked(request, arrays[name], variables[name])
-    kind = "Zarr" if path.is_dir() else "netCDF-3"
+    kind = "Zarr" if path.is_dir() else "GRIB" if _is_grib(path) else "netCDF-3"
     return Contents(path, kind, arrays, unreadable, attributes, dims)
+
+
+def _is_grib(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(4) == b"GRIB"
+
+
+def _unnamed(path: Path) -> Any:
+    """The attributes and variables of Zarr arrays that xarray does not read, since they have no
+    names of their axes."""
+    root = zarr.open(path, mode="r")
+    if isinstance(root, zarr.Array):
+        return SimpleNamespace(attrs={}, variables={path.stem: root})
+    nodes = sorted(root.members(max_depth=None))
+    arrays = {name: node for name, node in nodes if isinstance(node, zarr.Array)}
+    return SimpleNamespace(attrs=root.attrs, variables=arrays)
 
 
 def _check_codecs(folder: Path) -> None:
@@ -110,10 +137,9 @@ def _unpacked(request: Request, array: Array, variable: xr.Variable) -> Array:
     with target.open("wb") as out:
         if array.shape:
             for start in range(0, array.shape[0], rows):
-                block = variable[start : start + rows].values
-                np.ascontiguousarray(block, array.dtype).tofile(out)
+                np.ascontiguousarray(variable[start : start + rows], array.dtype).tofile(out)
         else:
-            np.asarray(variable.values, array.dtype).tofile(out)
+            np.asarray(variable[()], array.dtype).tofile(out)
     return replace(array, location=Location(target, 0, "C", array.dtype))
 
 
@@ -179,7 +205,7 @@ def _mesh(request: Request, kind: str) -> Contents:
     arrays = {}
     for name, (numbers, _) in list(values.items()):
         if not is_name(name):
-            unreadable[name] = "has a name with other characters than letters, digits and _ .,=+-"
+            unreadable[name] = NAMED
             del values[name]
             continue
         target = request.target()

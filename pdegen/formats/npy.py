@@ -16,6 +16,7 @@ from numpy.lib import format as _format
 
 from pdegen.formats.arrays import (
     KINDS,
+    NAMED,
     NUMBERS,
     Array,
     Contents,
@@ -23,6 +24,7 @@ from pdegen.formats.arrays import (
     Location,
     Request,
     entries,
+    is_name,
     printable,
 )
 
@@ -67,8 +69,7 @@ ENDING = ".npy"
 
 def read(request: Request) -> Contents:
     """Read the arrays of a file. The name of an array is that of its entry. Arrays that are not
-    compressed have a location. Raises Exception if the file is damaged, or if an entry is not a
-    .npy file."""
+    compressed have a location. Raises Exception if the file is damaged."""
     path = request.file
     arrays: dict[str, Array] = {}
     unreadable: dict[str, str] = {}
@@ -76,20 +77,26 @@ def read(request: Request) -> Contents:
     with zipfile.ZipFile(path) as archive:
         for entry in checked:
             name = entry.name.removesuffix(ENDING)
-            if name == entry.name:
-                raise FormatError(f"{path.name}: the entry {name[:80]!r} is not a .npy file")
-            with archive.open(entry.name) as content:
-                shape, order, stored = _header(content)
-                offset = content.tell()
-            if stored.kind not in KINDS:
-                unreadable[name] = f"is of type {stored}: {NUMBERS}"
+            if name == entry.name or not is_name(name):
+                unreadable[name] = "is not a .npy file" if name == entry.name else NAMED
+                continue
+            try:
+                with archive.open(entry.name) as content:
+                    shape, order, stored = _header(content)
+                    offset = content.tell()
+            except _DAMAGED as error:
+                unreadable[name] = f"is no array of NumPy: {printable(error)}"
+                continue
+            if stored.kind not in KINDS or min(shape, default=0) < 0:
+                of = f"shape {shape}" if stored.kind in KINDS else f"type {stored}"
+                unreadable[name] = f"is of {of}: {NUMBERS}"
                 continue
             array = Array(path, name, shape, stored.newbyteorder("="))
             if entry.bytes != offset + array.bytes:
-                raise FormatError(
-                    f"{array.where} of shape {shape} has {array.bytes:,} bytes, its entry "
-                    f"{entry.bytes - offset:,}"
+                unreadable[name] = (
+                    f"has {entry.bytes - offset:,} bytes, its shape {shape} takes {array.bytes:,}"
                 )
+                continue
             if not entry.compressed:
                 array = replace(array, location=Location(path, entry.start + offset, order, stored))
             arrays[name] = array

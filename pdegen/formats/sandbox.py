@@ -210,19 +210,27 @@ def open_file(path: Path, folder: Path) -> Contents:
 def in_groups(contents: Contents) -> Contents:
     """The contents of a file that has a group for each sample, such as 0000/data and 0001/data.
 
-    Its array is then `data`, and the arrays of the other groups are `further` ones. Contents of
-    other files are returned unchanged.
+    Its array is then `data`, and the arrays of the other groups are `further` ones. An array that
+    is unreadable in one group is so in all. Contents of other files are returned unchanged.
     """
     groups: dict[str, dict[str, Array]] = {}
+    unreadable = dict(contents.unreadable)
+    for name in contents.unreadable:
+        group, _, member = name.partition("/")
+        if member and group.isdecimal():
+            unreadable[member] = f"of the group {group} {unreadable.pop(name)}"
+            groups.setdefault(group, {})
     for name, array in contents.arrays.items():
         group, _, member = name.partition("/")
-        groups.setdefault(group, {})[member] = array
+        if member not in unreadable:
+            groups.setdefault(group, {})[member] = array
     members = [
         {name: (array.shape, array.dtype) for name, array in groups[group].items()}
         for group in sorted(groups)
     ]
     numbered = len(groups) > 1 and all(group.isdecimal() for group in groups)
-    if not numbered or "" in members[0] or any(of != members[0] for of in members):
+    numbered = numbered and members[0] and "" not in members[0]
+    if not numbered or any(of != members[0] for of in members):
         return contents
     first, *others = [groups[group] for group in sorted(groups, key=lambda name: (int(name), name))]
     units: dict[str, object] = {}
@@ -233,6 +241,7 @@ def in_groups(contents: Contents) -> Contents:
     return replace(
         contents,
         arrays=first,
+        unreadable=unreadable,
         further={name: tuple(other[name] for other in others) for name in first},
         attributes={
             key.partition("/")[2] if key[:1].isdecimal() else key: value
@@ -256,8 +265,8 @@ def unpacked(arrays: Iterable[Array], folder: Path) -> dict[Array, Array]:
 
 
 def is_zarr(path: Path) -> bool:
-    """Whether a folder is a Zarr group."""
-    return any((path / name).is_file() for name in ("zarr.json", ".zgroup"))
+    """Whether a folder is a Zarr group or array."""
+    return any((path / name).is_file() for name in ("zarr.json", ".zgroup", ".zarray"))
 
 
 def _reader(path: Path) -> str:
@@ -270,7 +279,7 @@ def _reader(path: Path) -> str:
             return "npy"
         if head.startswith(b"PAR1"):
             return "parquet"
-        if head[:3] == b"CDF" and head[3:4] in (b"\x01", b"\x02", b"\x05"):
+        if head[:4] in (b"CDF\x01", b"CDF\x02", b"CDF\x05", b"GRIB"):
             return "libraries"
         if head.startswith(b"PK\x03\x04"):
             file.seek(_LOCAL_HEADER)  # name of the first entry
@@ -341,6 +350,9 @@ def joined(contents: list[Contents]) -> Contents:
     for file, arrays in zip(contents, named, strict=True):
         for name in {*first, *arrays}:
             one, other = (of.get(name) for of in (first, arrays))
+            for of in (contents[0], file):
+                if name in of.unreadable:
+                    of.array(name)  # raises FormatError, with the reason
             if one is None or other is None:
                 raise FormatError(
                     f"{contents[0].path.name} and {file.path.name} have different arrays: {name} "

@@ -39,8 +39,8 @@ def virtual(content, folder):
 
 
 OUTSIDE = [
-    (lambda content, _: link(content, h5py.ExternalLink("secret.h5", "/p")), "'p' is a link \\("),
-    (lambda content, _: link(content, h5py.SoftLink("/q")), "'p' is a link \\("),
+    (lambda content, _: link(content, h5py.ExternalLink("secret.h5", "/p")), "p is a link \\("),
+    (lambda content, _: link(content, h5py.SoftLink("/q")), "p is a link \\("),
     (elsewhere, "p is stored in another file"),
     (virtual, "p is a virtual dataset"),
     (lambda content, _: content.create_dataset("p", data=["a"], dtype=h5py.string_dtype()),
@@ -154,7 +154,7 @@ def test_bombs_are_not_unpacked(tmp_path):
     """)
     lines = [line.partition(" ") for line in done.stdout.splitlines()]
     assert [message for _, _, message in lines] == [
-        "p.h5: p: a chunk unpacks to more than 4,194,304 bytes",
+        "p.h5: p cannot be read: a chunk unpacks to more than 4,194,304 bytes",
         "p.mat cannot be read (cut off or damaged): Did not fully consume compressed contents of "
         "an miCOMPRESSED element. This can indicate that the .mat file is corrupted.",
     ], done.stderr

@@ -271,7 +271,7 @@ def test_names_with_parts_of_paths_are_refused(tmp_path, name):
     if "/" in name.strip("/"):
         with h5py.File(tmp_path / "p.h5", "w") as content:
             content.create_dataset(name.replace("/etc", "/.."), data=np.zeros(2))
-        refused(tmp_path / "p.h5", match=r"'\.\.'|is named|too deeply nested")
+        refused(tmp_path / "p.h5", match="which has a name with other")
 
 
 def test_devices_are_no_files(tmp_path):

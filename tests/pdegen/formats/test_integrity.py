@@ -266,7 +266,7 @@ def test_chunks_that_were_never_written_are_refused(tmp_path, options):
     with h5py.File(tmp_path / "p.h5", "w") as content:
         content["p"] = random(6, 8)
         content.create_dataset("q", (6, 8), "f8", chunks=(2, 8), **options)[:3] = 1
-    refused(tmp_path / "p.h5", match="q: 1 of 3 chunks were never written")
+    refused(tmp_path / "p.h5", match="q has 1 of 3 chunks never written")
 
 
 @pytest.mark.usefixtures("forked")
@@ -277,7 +277,9 @@ def test_chunks_of_another_size_than_they_claim_are_refused(tmp_path, rows, rela
         dataset = content.create_dataset("q", (6, 8), "f8", chunks=(2, 8), compression="gzip")
         dataset[...] = 1
         dataset.id.write_direct_chunk((2, 0), zlib.compress(bytes(rows * 64)))
-    refused(tmp_path / "p.h5", match=f"q: a chunk unpacks to {relation} than 128 bytes")
+    refused(
+        tmp_path / "p.h5", match=f"q cannot be read: a chunk unpacks to {relation} than 128 bytes"
+    )
 
 
 @pytest.mark.usefixtures("forked")
@@ -325,10 +327,9 @@ def test_npz_files_are_imported_with_their_checksums(tmp_path, save, order):
 @pytest.mark.parametrize(
     ("change", "match"),
     [
-        (lambda entries: [(entries[0][0], entries[0][1][:-8]), entries[1]], "has 384 bytes, its"),
-        (lambda entries: [*entries, ("readme.txt", b"")], "is not a .npy file"),
-        (lambda entries: [("../p.npy", entries[0][1]), entries[1]], "names have letters"),
-        (lambda entries: [(entries[0][0], b"\x80\x04K\x01."), entries[1]], "cut off or damaged"),
+        (lambda entries: [(entries[0][0], entries[0][1][:-8]), entries[1]], "shape .* takes 384"),
+        (lambda entries: [("../p.npy", entries[0][1]), entries[1]], "has a name with other"),
+        (lambda entries: [(entries[0][0], b"\x80\x04K\x01."), entries[1]], "is no array of NumPy"),
     ],
 )
 def test_a_damaged_npz_file_is_refused(tmp_path, change, match):

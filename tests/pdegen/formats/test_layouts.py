@@ -777,6 +777,33 @@ def test_volumes_have_neither_cells_nor_edge(tmp_path):
     assert any("are volumes" in line for line in listing([tmp_path / "m.vtu"]))
 
 
+def test_a_binary_gmsh_file_has_its_data_and_mesh(tmp_path):
+    import meshio
+
+    points = np.pad(DRAW.uniform(size=(9, 2)), ((0, 0), (0, 1)))
+    tags = np.tile(np.array([2, 1], np.int32), (9, 1))
+    data = {"a": points[:, 0], "u": points[:, 1] ** 2, "gmsh:dim_tags": tags}
+    cells = [("triangle", np.arange(9).reshape(3, 3))]
+    mesh = meshio.Mesh(
+        points,
+        cells,
+        data,
+        {key: [np.ones(3, np.int32)] for key in ("gmsh:physical", "gmsh:geometrical")},
+    )
+    meshio.write(tmp_path / "m.msh", mesh, file_format="gmsh", binary=True)
+    assert (tmp_path / "m.msh").read_bytes().startswith(b"$MeshFormat\n4.1 1 8\n")
+    words = shlex.split(listing([tmp_path / "m.msh"])[-1])
+    assert words[3:9] == ["--input", "a", "--target", "u", "--grid", "cloud"]
+    quietly(*words[1:-1], tmp_path / "s.zarr")
+    store = open_sealed(str(tmp_path / "s.zarr"))
+    np.testing.assert_array_equal(store.values("a"), points[None, :, 0])
+    np.testing.assert_array_equal(store.values("u"), points[None, :, 1] ** 2)
+    domain = domain_of(store)
+    np.testing.assert_array_equal(domain.points, points[:, :2])
+    assert isinstance(domain, Cloud)
+    np.testing.assert_array_equal(domain.cells, cells[0][1])
+
+
 def test_units_of_samples_do_not_differ(tmp_path):
     files = list[Path]()
     for k, unit in enumerate(("m", "km", "m")):

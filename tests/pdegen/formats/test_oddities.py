@@ -5,7 +5,10 @@ import os
 import pickle
 import shlex
 import struct
+import zipfile
 import zlib
+from importlib.util import find_spec
+from math import prod
 
 import h5py
 import numpy as np
@@ -13,6 +16,7 @@ import pytest
 import scipy.sparse
 import torch
 import xarray as xr
+import zarr
 from scipy.io import savemat
 
 from pdegen.formats.arrays import FormatError
@@ -196,6 +200,39 @@ def test_groups_of_zarr_are_parts_of_names(tmp_path):
     assert "train/more/p" in store.raw_attributes["imported"]["left_out"]
 
 
+@pytest.mark.parametrize("version", [2, 3])
+def test_zarr_arrays_without_names_of_axes_are_described(tmp_path, version):
+    root = zarr.open_group(tmp_path / "o.zarr", mode="w", zarr_format=version)
+    for name, values in {"p": P, "sub/q": Q, "number": np.array(3.0)}.items():
+        root.create_array(name, data=values)
+    lines, _ = listed(tmp_path / "o.zarr")
+    assert lines[0] == "o.zarr (Zarr) holds"
+    assert {line.split(" float64")[0].strip() for line in lines[1:4]} == {
+        "p (6, 8)", "sub/q (6, 8)", "number ()",
+    }  # fmt: skip
+    read(tmp_path, tmp_path / "o.zarr", q="sub/q")
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_zarr_array_without_a_group_is_described(tmp_path, version):
+    u = random(12, 5, 8)
+    zarr.save_array(tmp_path / "u.zarr", u, zarr_format=version)
+    own = {"input_axes": ("sample", "time", "x"), "target_axes": ("sample", "time", "x")}
+    options = ImportOptions("u", "u", "periodic", SPLITS, **own)
+    store = imported(tmp_path, tmp_path / "u.zarr", import_options=options)
+    np.testing.assert_array_equal(value(store, "a"), u[:, 0])
+    np.testing.assert_array_equal(value(store, "u"), u[:, 1:])
+
+
+@pytest.mark.skipif(find_spec("cfgrib") is not None, reason="cfgrib is installed")
+def test_a_grib_file_says_which_package_reads_it(tmp_path, capsys, monkeypatch):
+    (tmp_path / "era5.grib").write_bytes(b"GRIB" + bytes(100) + b"7777")
+    done = call(capsys, monkeypatch, "import", tmp_path / "era5.grib", "--out", tmp_path / "s.zarr")
+    assert done.status == 2
+    assert done.err == ["pdegen: era5.grib is a GRIB file, which needs cfgrib: pip install cfgrib"]
+    assert not (tmp_path / "s.zarr").exists()
+
+
 @pytest.mark.parametrize("escaped", [False, True])
 @pytest.mark.parametrize("name", ["p", "x"])
 def test_a_codec_of_zarr_that_executes_code_is_refused(tmp_path, name, escaped):
@@ -239,6 +276,109 @@ def test_a_store_of_pdegen_needs_no_import(tmp_path):
     with pytest.raises(FormatError, match=r"store\.zarr is a store of pdegen: it needs no import"):
         read(tmp_path / "other", tmp_path / "store.zarr")
     assert store.sealed
+
+
+# unreadable arrays beside others
+
+
+def damaged_chunk(file, name, *shape):
+    """An array whose compressed chunk unpacks to fewer bytes."""
+    dataset = file.create_dataset(name, shape, "f8", chunks=shape, compression="gzip")
+    dataset.id.write_direct_chunk((0, 0), zlib.compress(random(prod(shape) // 16).tobytes()))
+
+
+def odd_hdf5(path):
+    """P and Q, and an unreadable dataset of each kind with a word of its reason."""
+    with h5py.File(hdf5(path, {"p": P, "q": Q}), "r+") as file:
+        file["soft"] = h5py.SoftLink("/nowhere")
+        file["external"] = h5py.ExternalLink("nowhere.h5", "/p")
+        file.create_dataset("filter", (6, 8), "i4", chunks=(6, 8), scaleoffset=4)[...] = 1
+        file.create_dataset("unwritten", (6, 8), "f8", chunks=(3, 8))[:3] = 1
+        damaged_chunk(file, "chunk", 2**14, 8)
+        file["compound"] = np.zeros(6, [("k", "i4"), ("v", "f8")])
+        file["reference"] = file["p"].ref
+        file["empty"] = h5py.Empty("f8")
+        file["v (m_s)"] = P
+        file["scale"] = P
+        file["scale"].attrs["NAME"] = "text of variable length"
+    return {
+        "soft": "is a link", "external": "is a link", "filter": "has the filter 6",
+        "unwritten": "1 of 2 chunks", "chunk": "unpacks to less", "compound": "holds [(",
+        "reference": "holds references", "empty": "has no values", "v (m_s)": "has a name",
+    }  # fmt: skip
+
+
+def odd_npz(path):
+    """The same of an archive."""
+    objects = np.array([{}, "text"], object)
+    np.savez(path, p=P, q=Q, objects=objects, pairs=np.zeros(6, [("k", "i4")]), **{"v (m_s)": P})
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("notes.txt", "text")
+        archive.writestr("header.npy", b"\x93NUMPY\x03\x00")
+        archive.writestr("short.npy", archive.read("p.npy")[:-8])
+    return {
+        "objects": "is of type object", "pairs": "is of type [(", "v (m_s)": "has a name",
+        "notes.txt": "is not a .npy file", "header": "is no array of NumPy",
+        "short": "has 376 bytes, its shape (6, 8) takes 384",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "write"), [("o.h5", odd_hdf5), ("o.npz", odd_npz)])
+def test_only_an_unreadable_array_that_is_asked_for_is_refused(
+    tmp_path, name, write, capsys, monkeypatch
+):
+    file = tmp_path / name
+    reasons = write(file)
+    lines, command = listed(file)
+    for key, why in reasons.items():
+        assert any(line.startswith(f"  {key} ") and why in line for line in lines), key
+    assert {command[4], command[6]} == {"p", "q"}
+    read(tmp_path, file)
+    for key in reasons:
+        words = ("--grid", "nodal", "--split", "train=6", "--out", tmp_path / "none.zarr")
+        done = call(capsys, monkeypatch, "import", file, "--input", key, "--target", "q", *words)
+        assert done.status == 2, key
+        assert len(done.err) == 1
+        assert done.err[0].startswith(f"pdegen: {name}: {key} ")
+    assert not (tmp_path / "none.zarr").exists()
+
+
+def test_a_large_array_with_a_damaged_chunk_is_listed(tmp_path):
+    with h5py.File(hdf5(tmp_path / "o.h5", {"p": P, "q": Q}), "r+") as file:
+        damaged_chunk(file, "r", 2**17, 33)
+    lines, _ = listed(tmp_path / "o.h5")
+    assert any("  r cannot be read: a chunk unpacks to less" in line for line in lines)
+    read(tmp_path, tmp_path / "o.h5")
+
+
+def test_a_group_with_an_unreadable_array_is_no_missing_sample(tmp_path):
+    with h5py.File(groups(tmp_path / "own.h5"), "r+") as file:
+        del file["0003/data"]
+        file["0003/data"] = h5py.SoftLink("/nowhere")
+    own = ImportOptions("data", "data", "cell", SPLITS)
+    with pytest.raises(FormatError, match="data of the group 0003 is a link") as caught:
+        imported(tmp_path, tmp_path / "own.h5", import_options=own)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("options", [{}, {"chunks": (2, 8), "compression": "gzip"}])
+def test_pairs_named_real_and_imag_are_complex(tmp_path, options):
+    kind = [("real", "f8"), ("imag", "f8")]
+    with h5py.File(tmp_path / "c.mat", "w", userblock_size=512) as file:
+        for name, values in (("p", P), ("q", Q)):
+            pairs = np.zeros((8, 6), kind)
+            pairs["real"], pairs["imag"] = values.T, -2 * values.T
+            chunks = options | ({"chunks": (8, 2)} if options else {})
+            file.create_dataset(name, data=pairs, **chunks).attrs["MATLAB_class"] = b"double"
+        file["small"] = np.array((1, 2), [("imag", "i2"), ("real", "i2")])
+    with (tmp_path / "c.mat").open("r+b") as file:
+        file.write(b"MATLAB 7.3 MAT-file".ljust(116) + bytes(8) + b"\0\2IM")
+    both = [np.stack([values, -2 * values], axis=1) for values in (P, Q)]
+    store = read(tmp_path, tmp_path / "c.mat", expected=both)
+    assert store.raw_attributes_of("u")["channels"] == ["real.q", "imaginary.q"]
+    assert any(
+        line.startswith("  small () complex64, 2.236 to") for line in listing([tmp_path / "c.mat"])
+    )
 
 
 # a group for each sample, and listings
