@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -122,8 +123,8 @@ def encoded(metadata: ExportMetadata) -> np.ndarray:
 
 
 def folder_contents(folder: Path, scratch: Path) -> tuple[Contents, list[Path]]:
-    """The contents of an exported folder of .npy or Parquet files, and the paths of the files that
-    have them. Small arrays of Parquet files are unpacked to the folder `scratch`. Raises
+    """The contents of an exported folder of .npy, VTU or Parquet files, and the paths of the files
+    that have them. Arrays of VTU and small ones of Parquet files are unpacked to `scratch`. Raises
     FormatError if the folder is not an export of pdegen or is damaged."""
     text, metadata = folder_metadata(folder)
     attributes = {KEY: text.decode()}
@@ -134,10 +135,19 @@ def folder_contents(folder: Path, scratch: Path) -> tuple[Contents, list[Path]]:
         arrays, further = _tables(folder, metadata, scratch)
         contents = Contents(folder, "Parquet", arrays, attributes=attributes, further=further)
     else:
-        files = [folder / f"{name}.npy" for name in metadata.arrays]
-        _check_names(folder.name, {file.stem for file in folder.glob("*.npy")}, metadata.arrays)
+        files = sorted(folder.glob("*.npy"))
         arrays = {file.stem: npy(file).array(file.stem) for file in files}
-        contents = Contents(folder, "NumPy", arrays, attributes=attributes)
+        meshes = sorted(folder.glob("*.vtu"))
+        further = dict[str, tuple[Array, ...]]()
+        if meshes:
+            own = {name: array for name, array in metadata.arrays.items() if name not in arrays}
+            parts = [_of_mesh(sandbox.open_file(file, scratch), own) for file in meshes]
+            arrays |= parts[0]
+            further = {name: tuple(part[name] for part in parts[1:]) for name in own}
+        _check_names(folder.name, {*arrays}, metadata.arrays)
+        files += meshes
+        kind = "VTU" if meshes else "NumPy"
+        contents = Contents(folder, kind, arrays, attributes=attributes, further=further)
     return contents, [*files, folder / FILE]
 
 
@@ -211,6 +221,19 @@ def _tables(
         shared = "sample" not in metadata.arrays[name].dims  # the axis of its single row goes
         arrays[name] = replace(first, shape=first.shape[1:]) if shared else first
     return arrays, {name: tuple(of_name[1:]) for name, of_name in parts.items()}
+
+
+def _of_mesh(mesh: Contents, exported: Mapping[str, ExportedArray]) -> dict[str, Array]:
+    """The arrays of a sample in a VTU file, whose components and points count along the first axes
+    first. Raises FormatError if they have other sizes."""
+    arrays: dict[str, Array] = {}
+    for name, array in exported.items():
+        found, shape = mesh.array(name), (1, *array.shape[1:])
+        if math.prod(found.shape) != math.prod(shape) or found.location is None:
+            raise FormatError(f"{found.where} {found.shape} should have {math.prod(shape)} numbers")
+        location = replace(found.location, order="F")
+        arrays[name] = replace(found, shape=shape, dtype=np.dtype(array.dtype), location=location)
+    return arrays
 
 
 def _bounded(path: Path) -> bytes:

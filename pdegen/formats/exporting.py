@@ -14,13 +14,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
+import xarray as xr
 from scipy.io import savemat
 
+from pdegen.domains import NAMES, Box, Cloud, Domain
 from pdegen.files import MANIFEST, check_room, enclosing_store, is_url, note_all, start_manifest
 from pdegen.formats.arrays import KEY, MARK, WRITTEN, Contents, Digest, FormatError
 from pdegen.formats.export_metadata import (
@@ -41,7 +44,8 @@ from pdegen.schema import near
 from pdegen.store.reading import Store, open_sealed
 from pdegen.store.writing import Fault
 
-# Writers of MATLAB 5, MATLAB 7.3, .npy, HDF5 and .pt files. Arrays are written slice by slice.
+# Writers of MATLAB 5, MATLAB 7.3, .npy, HDF5, .pt, netCDF-3 and VTU files. Arrays are written slice
+# by slice.
 
 
 @dataclass(frozen=True)
@@ -200,13 +204,117 @@ def _saved(
         shutil.rmtree(folder)
 
 
+_SIGNED = {"bool": "i1", "uint8": "i1", "uint16": "i2", "uint32": "i4"}  # in netCDF-3
+
+
+@contextmanager
+def netcdf_file(
+    store: Store, path: Path, arrays: Mapping[str, ArraySpec]
+) -> Iterator[dict[str, Sink]]:
+    """Write a netCDF-3 file with xarray: dimensions, positions, times and units by the CF
+    conventions. netCDF-3 has signed integers of at most 32 bits, so the attribute `dtype` of other
+    arrays states their type. All arrays are in memory at the end."""
+    metadata = store.description.zarr_metadata
+
+    def variable(name: str, values: np.ndarray) -> xr.Variable:
+        dims, attributes = [KEY], dict[str, Any]()
+        if name != KEY:
+            dims = metadata[name].get("dimension_names") or []
+            plain = metadata[name]["attributes"].items()
+            attributes = {key: value for key, value in plain if type(value) in (str, float)}
+        stored = values
+        if values.dtype.name in _SIGNED:
+            stored = values.view(_SIGNED[values.dtype.name])
+        elif values.dtype.kind in "iu" and values.dtype.itemsize == 8:
+            stored = values.astype("i4")
+            if not np.array_equal(stored, values):
+                raise FormatError(f"{name} has integers of more than 32 bits: netCDF-3 has none")
+        if stored.dtype != values.dtype:
+            attributes["dtype"] = values.dtype.name
+        return xr.Variable(dims, stored, attributes, {"_FillValue": None})
+
+    def save(mapped: dict[str, np.ndarray]) -> None:
+        about = {
+            "Conventions": "CF-1.11",
+            "title": store.raw_attributes["title"],
+            "source": WRITTEN,
+        }
+        variables = {name: variable(name, values) for name, values in mapped.items()}
+        xr.Dataset(variables, attrs=about).to_netcdf(path, format="NETCDF3_64BIT", engine="scipy")
+
+    for name, array in arrays.items():
+        if array.bytes >= _LARGEST_NETCDF:
+            raise FormatError(f"{name} has {array.bytes:,} bytes, too many for netCDF-3: use hdf5")
+    with _saved(path, arrays, save) as sinks:
+        yield sinks
+
+
+@contextmanager
+def vtu_folder(
+    store: Store, path: Path, arrays: Mapping[str, ArraySpec]
+) -> Iterator[dict[str, Sink]]:
+    """Write a folder with a VTU file for each sample, which has the functions on its points, and
+    files NAME.npy of the other arrays. Times and channels are components: the function u(t, c, i)
+    has the component t + T c at the point i. Points of a curvilinear mesh count along x first."""
+    described = store.description
+    axes = max(map(described.axes_of, described.variables.values()), key=len)
+    domain = store.domain(axes)
+    if isinstance(domain, Box):
+        raise FormatError(f"{store.url} is on a grid: vtu holds clouds and meshes, nc holds grids")
+    try:
+        meshio: Any = importlib.import_module("meshio")
+    except ImportError:
+        raise FormatError(
+            "--format vtu needs meshio: pip install 'pdegen-operators[meshes]'"
+        ) from None
+    functions = [name for name in arrays if name in store.variables and domain.axes == (
+        described.axes_of(described.variables[name]))]  # fmt: skip
+
+    def save(mapped: dict[str, np.ndarray]) -> None:
+        path.mkdir()
+        for name in mapped.keys() - {*functions}:
+            np.save(path / f"{name}.npy", mapped[name])
+        cells, count = _vtu_cells(domain), math.prod(domain.shape)
+        for k in range(store.samples):
+            own = {name: mapped[name][k].T.reshape(count, -1) for name in functions}
+            points = np.zeros((3, count))
+            points[: domain.dim] = [
+                (mapped[axis][k] if domain.moves else domain.points[..., i]).T.ravel()
+                for i, axis in enumerate(NAMES[: domain.dim])
+            ]
+            mesh = meshio.Mesh(points.T, cells, own)
+            meshio.write(path / f"sample{k:06d}.vtu", mesh)
+
+    with _saved(path, arrays, save) as sinks:
+        yield sinks
+
+
+def _vtu_cells(domain: Domain) -> list[tuple[str, np.ndarray]]:
+    """The cells of a domain, as meshio has them; its points if there are none."""
+    count = math.prod(domain.shape)
+    if isinstance(domain, Cloud) and domain.cells is not None:
+        corners = (domain.cells >= 0).sum(axis=1)
+        return [
+            ({3: "triangle", 4: "quad"}.get(n, "polygon"), domain.cells[corners == n, :n])
+            for n in map(int, np.unique(corners))
+        ]
+    if len(domain.shape) == 2:
+        number = np.arange(count).reshape(domain.shape[::-1]).T
+        ring = number[:-1, :-1], number[1:, :-1], number[1:, 1:], number[:-1, 1:]
+        return [("quad", np.stack([corner.ravel() for corner in ring], axis=-1))]
+    return [("vertex", np.arange(count)[:, None])]
+
+
 _HUB = "huggingface"
-FORMATS = ("mat", "npy", "hdf5", "pt", _HUB)
-_MARKS = {"npy": (FILE,), _HUB: (CARD, "data")}  # names that identify an exported folder
+FORMATS = ("mat", "npy", "hdf5", "pt", "nc", "vtu", _HUB)
+_FOLDERS = ("npy", "vtu")  # formats of folders that have arrays of their own
+# names that identify an exported folder
+_MARKS = {"npy": (FILE,), "vtu": (FILE,), _HUB: (CARD, "data")}
 
 _Writer = Callable[[Path, Mapping[str, ArraySpec]], AbstractContextManager[dict[str, Sink]]]
 _MATLAB_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
 _LARGEST_MAT5 = 2**31  # largest variable of MATLAB 5 in bytes
+_LARGEST_NETCDF = 2**31  # and of netCDF-3, as SciPy writes it
 
 
 def export(
@@ -221,9 +329,9 @@ def export(
     """Write a sealed store to a file or folder in another format.
 
     Each array keeps its name. The metadata of the store are written as JSON, to an array of bytes
-    with the name "pdegen". The format "npy" writes them to the file pdegen.json instead. The
-    metadata contain the SHA-256 of each array and of themselves. `import_files` restores the same
-    variables, coordinates and splits, bit for bit, or refuses a modified file; `verify_export`
+    with the name "pdegen". The formats "npy" and "vtu" write them to the file pdegen.json instead.
+    The metadata contain the SHA-256 of each array and of themselves. `import_files` restores the
+    same variables, coordinates and splits, bit for bit, or refuses a modified file; `verify_export`
     checks a file or folder. The folder of "huggingface", which `datasets.load_dataset` reads, also
     has pdegen.json, with the SHA-256 of each file. It leaves out samples that were skipped or are
     in no split, and an import numbers the others anew. The write is atomic: an older file is
@@ -232,8 +340,9 @@ def export(
     Args:
         url: Path or URL of a sealed store.
         format: "mat" is MATLAB 5, or MATLAB 7.3 if a variable has 2 GiB or more; the axes have the
-            order of the store. "hdf5" is HDF5. "pt" is a dictionary of tensors. "npy" is a folder
-            with a file for each array. "huggingface" is a folder with Parquet tables and a card.
+            order of the store. "hdf5" is HDF5, "nc" netCDF-3. "pt" is a dictionary of tensors.
+            "npy" is a folder with a file for each array, and "vtu" one with a mesh for each sample,
+            of stores on a cloud or mesh. "huggingface" is a folder with Parquet tables and a card.
         path: Path of the file or folder to write.
         overwrite: Whether an earlier export is replaced.
         recipe_text: Text about the recipe, which the card of "huggingface" shows.
@@ -257,20 +366,20 @@ def export(
     _check_free(path, format, overwrite)
     if format == _HUB:
         return _export_hub(store, path, overwrite, recipe_text or RecipeText(), progress)
-    arrays = _specs(store) | (_metadata_spec(store) if format != "npy" else {})
+    arrays = _specs(store) | (_metadata_spec(store) if format not in _FOLDERS else {})
     writer = _writer(store, format, arrays)
-    buffered = writer in (pt_file, mat5_file)  # they need a second copy on disk
+    buffered = writer not in (npy_folder, hdf5_file, mat73_file)  # they need a second copy on disk
     need = sum(array.bytes for array in arrays.values()) * (2 if buffered else 1)
-    with replacing(path) as partial:
+    with replacing(path) as new:
         _check_free(path, format, overwrite)  # again, as an older file may have been restored
         check_room(path.absolute().parent, need, ": the file takes")
-        with writer(partial, arrays) as sinks:
+        with writer(new, arrays) as sinks:
             text = encoded(description(store, _fill(store, sinks, progress)))
-            if format != "npy":
+            if format not in _FOLDERS:
                 sinks[KEY].put(0, text)
-        if format == "npy":
-            (partial / FILE).write_bytes(text.tobytes())
-            _note_files(partial)
+        if format in _FOLDERS:
+            (new / FILE).write_bytes(text.tobytes())
+            _note_files(new)
     return path
 
 
@@ -282,12 +391,12 @@ def _export_hub(
     progress: Callable[[Progress], None],
 ) -> Path:
     check_huggingface(store)
-    with replacing(path) as partial:
+    with replacing(path) as new:
         _check_free(path, _HUB, overwrite)  # again, as an older file may have been restored
         need = sum(array.bytes for array in _specs(store).values())
         check_room(path.absolute().parent, need, ": the folder takes up to")
-        huggingface_folder(store, partial, recipe_text, progress)
-        _note_files(partial)
+        huggingface_folder(store, new, recipe_text, progress)
+        _note_files(new)
     return path
 
 
@@ -384,6 +493,8 @@ def _writer(store: Store, format: str, arrays: Mapping[str, ArraySpec]) -> _Writ
                 raise FormatError(f"{store.url}: {name} is not a valid name of a MATLAB variable")
         large = any(array.bytes >= _LARGEST_MAT5 for array in arrays.values())
         return mat73_file if large else mat5_file
+    if format in ("nc", "vtu"):
+        return partial(netcdf_file if format == "nc" else vtu_folder, store)
     return {"npy": npy_folder, "hdf5": hdf5_file, "pt": pt_file}[format]
 
 

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 
 ImportedFiles = Annotated[
     list[Path],
-    typer.Argument(help=".mat, .h5, .nc, .npy, .npz, .pt, .vtu, .xdmf, Zarr; or a folder."),
+    typer.Argument(
+        help=".mat, .h5, .nc, .npy, .npz, .pt, .vtu, .msh, .grib, Zarr ...; or a folder."
+    ),
 ]
 StoreOut = Annotated[
     str | None, typer.Option(help="Path or URL of the store; default: data/FILE.zarr.")
@@ -203,6 +205,7 @@ def _imported(
 @command(
     "export",
     "pdegen export data/burgers.zarr --format mat --out burgers.mat",
+    "pdegen export data/burgers.zarr --format nc --out burgers.nc",
     "pdegen export data/burgers.zarr --format huggingface --out burgers",
     "pdegen export runs/first --format model --out models/first",
 )
@@ -212,12 +215,12 @@ def export_command(
         typer.Argument(help="Path or URL of a sealed store; for --format model, folder of a run."),
     ],
     format: Annotated[
-        str, typer.Option(help="mat, npy, hdf5, pt or huggingface; for a run: model.")
+        str, typer.Option(help="mat, npy, hdf5, pt, nc, vtu or huggingface; for a run: model.")
     ],
     out: Annotated[
         Path | None,
         typer.Option(
-            help="File or folder (npy, huggingface, model) to write; default: STORE.FORMAT."
+            help="File or folder (npy, vtu, huggingface, model) to write; default: STORE.FORMAT."
         ),
     ] = None,
     overwrite: Overwrite = False,

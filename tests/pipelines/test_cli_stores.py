@@ -55,7 +55,8 @@ def test_repair_makes_again_what_is_bad_and_touches_nothing_else(pdegen, burgers
 
 
 @pytest.mark.parametrize(
-    ("format", "name"), [("mat", "x.mat"), ("hdf5", "x.h5"), ("npy", "x"), ("pt", "x.pt")]
+    ("format", "name"),
+    [("mat", "x.mat"), ("hdf5", "x.h5"), ("npy", "x"), ("pt", "x.pt"), ("nc", "x.nc")],
 )
 def test_what_is_exported_is_imported_to_the_same_values(pdegen, burgers, format, name):
     outcome = pdegen("export", burgers, "--format", format, "--out", name)

@@ -15,7 +15,7 @@ from tests.pipelines.command import call, quietly
 CLOUDS = {"cylinder_nektar_wake.mat", "Random_UnitCell", "plate.vtu"}
 NAMES = [*layouts.SINGLE, "Random_UnitCell", "plate.vtu", "initial.npy"]
 # format of an export that is the file's own; that of others, which are not exported, is HDF5
-FORMATS = {".mat": "mat", ".npy": "npy", ".pt": "pt"}
+FORMATS = {".mat": "mat", ".npy": "npy", ".pt": "pt", ".nc": "nc", ".vtu": "vtu"}
 
 
 @pytest.fixture(scope="module")

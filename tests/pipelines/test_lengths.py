@@ -95,7 +95,7 @@ def test_a_rollout_and_its_report_are_the_same_but_for_positions(stores, tmp_pat
     assert results[0] == pytest.approx(results[1], rel=1e-6)
 
 
-@pytest.mark.parametrize("format", ["mat", "npy", "hdf5", "pt", "huggingface"])
+@pytest.mark.parametrize("format", ["mat", "npy", "hdf5", "pt", "nc", "huggingface"])
 def test_an_export_keeps_lengths_and_times(stores, format, tmp_path):
     path = export(stores["time", 10.0], format, tmp_path / "out")
     back = import_files([path], str(tmp_path / "back.zarr"))

@@ -288,7 +288,7 @@ def test_a_place_that_cannot_be_written_is_refused(refused, pdegen, made, tmp_pa
     assert refused("generate", "burgers-quick", *SMALL, "--out", place)
     assert refused("noise", made, "--variable", "u", "--level", "0.1", "--out", place)
     assert refused("import", "data", "--out", place)
-    for format in ("mat", "npy", "hdf5", "pt", "huggingface"):
+    for format in ("mat", "npy", "hdf5", "pt", "nc", "huggingface"):
         assert refused("export", made, "--format", format, "--out", place)
 
 

@@ -6,10 +6,12 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import h5py
+import meshio
 import numpy as np
 import pytest
 import scipy.io
 import torch
+import xarray as xr
 
 from pdegen.domains import Box, Curvilinear
 from pdegen.formats import export_metadata, exporting, plan
@@ -25,7 +27,8 @@ from pdegen.store.reading import StoreError
 from tests.pdegen.formats.files import imported, random, value
 from tests.stores import faults, with_attributes
 
-EVERY = pytest.mark.parametrize("format", FORMATS)
+ON_GRIDS = [name for name in FORMATS if name != "vtu"]
+EVERY = pytest.mark.parametrize("format", ON_GRIDS)
 TYPES = ["bool", "int64", "uint8", "float32", "float64"]
 MATLAB_TYPES = [*TYPES, "int8", "int16", "uint16", "int32", "uint32", "uint64"]
 
@@ -137,16 +140,94 @@ class OnMesh(Mixed):
         )
 
 
-@EVERY
+@pytest.fixture(scope="module")
+def on_mesh(tmp_path_factory):
+    url = str(tmp_path_factory.mktemp("mesh") / "mesh.zarr")
+    return write(OnMesh("float32"), url, Options(workers=1))
+
+
+@pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.usefixtures("forked")
-def test_a_store_on_a_mesh_comes_back(tmp_path, format):
-    store = write(OnMesh("float32"), str(tmp_path / "mesh.zarr"), Options(workers=1))
-    back = imported(tmp_path, export(store.url, format, tmp_path / "out"))
-    assert_same(back, store)
-    assert back.raw_attributes["domain"] == store.raw_attributes["domain"]
+def test_a_store_on_a_mesh_comes_back(on_mesh, tmp_path, format):
+    back = imported(tmp_path, export(on_mesh.url, format, tmp_path / "out"))
+    assert_same(back, on_mesh)
+    assert back.raw_attributes["domain"] == on_mesh.raw_attributes["domain"]
 
 
-@pytest.mark.parametrize("format", [name for name in FORMATS if name != "huggingface"])
+@pytest.mark.usefixtures("forked")
+def test_each_vtu_file_is_a_sample_on_the_points(on_mesh, tmp_path):
+    folder = export(on_mesh.url, "vtu", tmp_path / "out")
+    files = sorted(folder.glob("*.vtu"))
+    assert [file.stem for file in files] == [f"sample{k:06d}" for k in range(7)]
+    u, points = value(on_mesh, "u"), OnMesh.domain.points  # (sample, time, channel, 4, 3)
+    mesh = meshio.read(files[5])
+    for i, j in np.ndindex(4, 3):
+        at = i + 4 * j
+        np.testing.assert_array_equal(mesh.points[at], [*points[i, j], 0])
+        for t, c in np.ndindex(2, 2):
+            assert mesh.point_data["u"][at, t + 2 * c] == u[5, t, c, i, j]
+    (cells,) = mesh.cells
+    assert (cells.type, len(cells.data)) == ("quad", 6)
+    corners = mesh.points[cells.data][:, :, :2]
+    diagonals = corners[:, 2:] - corners[:, :2]
+    areas = np.linalg.det(diagonals) / 2
+    np.testing.assert_allclose(areas, 1 / 6)  # counterclockwise, and together the unit square
+
+
+@pytest.mark.usefixtures("forked")
+@pytest.mark.parametrize("change", ["a sample is missing", "a value", "a number of a sample"])
+def test_a_changed_folder_of_vtu_files_is_refused(on_mesh, tmp_path, change):
+    folder = export(on_mesh.url, "vtu", tmp_path / "out")
+    file = folder / "sample000006.vtu"
+    if change == "a sample is missing":
+        file.unlink()
+    elif change == "a value":
+        mesh = meshio.read(file)
+        mesh.point_data["u"][3, 1] += 1
+        meshio.write(file, mesh)
+    else:
+        np.save(folder / "count.npy", np.arange(7)[::-1])
+    with pytest.raises(FormatError, match=r"SHA-256|expected \(7, 2, 2, 4, 3\)"):
+        imported(tmp_path, folder)
+    assert not (tmp_path / "store.zarr").exists()
+
+
+def test_a_grid_is_no_mesh(finished, tmp_path):
+    with pytest.raises(FormatError, match="is on a grid: vtu holds clouds and meshes"):
+        export(finished.url, "vtu", tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_xarray_reads_the_units_and_positions_of_a_netcdf_file(finished, tmp_path):
+    store = xr.open_zarr(finished.url)
+    with xr.open_dataset(export(finished.url, "nc", tmp_path / "u.nc"), engine="scipy") as file:
+        assert file.attrs["Conventions"] == "CF-1.11"
+        for name in store.variables:
+            if name in file:  # the labels of channels are in the metadata
+                np.testing.assert_array_equal(file[name].values, store[name].values)
+                assert file[name].attrs.get("units") == store[name].attrs.get("units")
+        assert {"x", "sample"} <= {*file.coords}
+
+
+def test_whole_numbers_of_more_than_32_bits_are_no_netcdf(tmp_path):
+    class Counting(Mixed):
+        def values(self):
+            return super().values() | {"error": np.arange(7) + 2**31}
+
+    store = write(Counting("float32"), str(tmp_path / "counts.zarr"), Options(workers=1))
+    with pytest.raises(FormatError, match="error has integers of more than 32 bits"):
+        export(store.url, "nc", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_array_that_is_too_large_for_netcdf_is_refused(mixed, tmp_path, monkeypatch):
+    monkeypatch.setattr(exporting, "_LARGEST_NETCDF", 2**8)
+    with pytest.raises(FormatError, match="too many for netCDF-3: use hdf5"):
+        export(mixed.url, "nc", tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("format", [name for name in ON_GRIDS if name != "huggingface"])
 @pytest.mark.usefixtures("forked")  # samples in no split are no rows of tables
 def test_a_recipe_and_its_noisy_store_come_back(finished, tmp_path, format):
     noisy = add_noise(finished.url, "u", at_levels({}, [0.0, 0.1]), str(tmp_path / "n.zarr"))
