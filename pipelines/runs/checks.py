@@ -1,10 +1,12 @@
 """Checks before a training: whether device, memory, operator and data fit together."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from operators.base import Operator, check_domain
 from operators.data import DataError, Samples
@@ -79,9 +81,14 @@ def checked_operator(experiment: Experiment, pairs: Samples) -> Operator:
         _check_settings(settings, pairs)
         settings.scheduled(settings.optimizer(operator.parameters(), settings.lr), steps)
         check_domain(operator, pairs.domain, padded=first.mask is not None)
-        with torch.no_grad():
+        with torch.no_grad(), _moments_of(operator) as moments:
             quadrature = quadrature_of(operator, first, pairs)
             prediction = operator.eval()(first.a, *positions(first, pairs), **quadrature)
+            if 1 in moments and settings.batch == 1:
+                raise ValueError(
+                    "batch normalization of a single value: on its coarsest grid the operator has "
+                    "1 point, so training.batch must be at least 2, got 1"
+                )
             weights = first.weights(pairs.weight, pairs.y)
             u = first.u[..., : operator.out_channels]  # targets of the first step
             _check_output(operator, prediction, first.a, u)
@@ -96,6 +103,23 @@ def checked_operator(experiment: Experiment, pairs: Samples) -> Operator:
         url = pairs.source["url"]
         raise SchemaError(f"model {experiment.model.name} on {url}: {reason}") from error
     return operator
+
+
+@contextmanager
+def _moments_of(operator: Operator) -> Iterator[list[int]]:
+    """Yield the number of values that each batch normalization sees in a channel."""
+    counts = list[int]()
+
+    def count(layer: _BatchNorm, arguments: tuple[Tensor, ...]) -> None:
+        counts.append(arguments[0].numel() // layer.num_features)
+
+    layers = [layer for layer in operator.modules() if isinstance(layer, _BatchNorm)]
+    hooks = [layer.register_forward_pre_hook(count) for layer in layers]
+    try:
+        yield counts
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 def _check_settings(settings: Settings, pairs: Samples) -> None:

@@ -18,7 +18,7 @@ from tests.pipelines.command import call
 
 SHAPES = {
     "nodal": (19, 26), "cell": (16, 16), "periodic": (64,), "cloud": (60,), "seven": (7,),
-    "eight": (8, 8),
+    "eight": (8, 8), "two": (2,),
 }  # fmt: skip
 CPU = torch.device("cpu")
 PLANE = {"galerkin-transformer-2d", "scot"}
@@ -37,7 +37,7 @@ def stores(tmp_path_factory):
         points = np.random.default_rng(1).uniform(size=(60, 2))
         np.savez(folder / "own.npz", a=a, u=u, spots=points)
         cloud = {"points": "spots"} if name == "cloud" else {}
-        grid = {"seven": "nodal", "eight": "cell"}.get(name, name)
+        grid = {"seven": "nodal", "eight": "cell", "two": "cell"}.get(name, name)
         splits = {"train": 16, "validation": 4, "test": 4}
         urls[name] = str(folder / f"{name}.zarr")
         options = ImportOptions("a", "u", grid, splits, **cloud)
@@ -63,6 +63,18 @@ def test_operators_fit_the_grid_or_say_in_one_line_what_does_not(stores, grid):
     for text in refusals.values():
         assert "supports domains of dimension 2" in text or "not cloud ones" in text
         assert "\n" not in text
+
+
+@pytest.mark.parametrize("name", ["unet", "u-fno", "cno", "lsm"])
+def test_a_batch_norm_of_a_single_value_is_refused(stores, name, tmp_path, capsys, monkeypatch):
+    words = ("train", "--data", stores["two"], "--model", name, "--set", "training.epochs=1")
+    done = call(capsys, monkeypatch, *words, "--set", "training.batch=1", "--out", tmp_path / "r")
+    assert done.status == 2
+    assert done.err[-1].endswith("so training.batch must be at least 2, got 1")
+    assert not (tmp_path / "r").exists()
+    two = asked_for(None, name, open_sealed(stores["two"]))
+    small = two.with_overrides({"training.epochs": 1, "training.batch": 2})
+    train(small, stores["two"], tmp_path / "s", CPU)
 
 
 @pytest.mark.slow
