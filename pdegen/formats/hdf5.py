@@ -153,9 +153,8 @@ def _unreadable(name: str, dataset: h5py.Dataset) -> str | None:
     scale = dataset.attrs.get("NAME")
     if isinstance(scale, bytes) and scale.startswith(_WITHOUT_VALUES):
         return "is a dimension without values"
-    kind = dataset.attrs.get("MATLAB_class")
-    kind = kind.decode("ascii", "replace") if isinstance(kind, bytes) else None
-    if kind is not None and kind not in _NUMBERS_OF_MATLAB:
+    kind = _matlab_class(dataset)
+    if kind and kind not in _NUMBERS_OF_MATLAB:
         return f"is {kind}: {NUMBERS}"
     try:
         dtype = _dtype(dataset)
@@ -168,6 +167,12 @@ def _unreadable(name: str, dataset: h5py.Dataset) -> str | None:
         content = "references" if h5py.check_ref_dtype(dtype) else content
         return f"holds {content}: {NUMBERS}"
     return None
+
+
+def _matlab_class(dataset: h5py.Dataset) -> str:
+    """The class of a variable of MATLAB; empty for other datasets."""
+    kind = dataset.attrs.get("MATLAB_class")
+    return kind.decode("ascii", "replace") if isinstance(kind, bytes) else ""
 
 
 def _dtype(dataset: h5py.Dataset) -> np.dtype:
@@ -187,7 +192,7 @@ def _is_pair(dtype: np.dtype) -> bool:
 
 def _array(path: Path, name: str, dataset: h5py.Dataset, matlab: bool) -> Array:
     reverse = _is_reversed(dataset, matlab)
-    logical = dataset.attrs.get("MATLAB_class") == b"logical"
+    logical = _matlab_class(dataset) == "logical"
     array = Array(
         path,
         name,
@@ -234,7 +239,7 @@ def _check_written(array: Array, dataset: h5py.Dataset) -> None:
 
 
 def _is_reversed(dataset: h5py.Dataset, matlab: bool) -> bool:
-    return matlab or "MATLAB_class" in dataset.attrs
+    return matlab or bool(_matlab_class(dataset))
 
 
 def _filters(dataset: h5py.Dataset) -> list[int]:

@@ -301,6 +301,7 @@ def odd_hdf5(path):
         file["v (m_s)"] = P
         file["scale"] = P
         file["scale"].attrs["NAME"] = "text of variable length"
+        file["scale"].attrs["MATLAB_class"] = np.zeros(3)
     return {
         "soft": "is a link", "external": "is a link", "filter": "has the filter 6",
         "unwritten": "1 of 2 chunks", "chunk": "unpacks to less", "compound": "holds [(",
