@@ -234,11 +234,8 @@ def netcdf_file(
         return xr.Variable(dims, stored, attributes, {"_FillValue": None})
 
     def save(mapped: dict[str, np.ndarray]) -> None:
-        about = {
-            "Conventions": "CF-1.11",
-            "title": store.raw_attributes["title"],
-            "source": WRITTEN,
-        }
+        title = store.raw_attributes["title"]
+        about = {"Conventions": "CF-1.11", "title": title, "source": WRITTEN, KEY: MARK}
         variables = {name: variable(name, values) for name, values in mapped.items()}
         xr.Dataset(variables, attrs=about).to_netcdf(path, format="NETCDF3_64BIT", engine="scipy")
 

@@ -208,7 +208,7 @@ def works(folder: Path, trained: bool = False) -> dict[str, Work]:
         running,
         Work("repair", ("verify", "PLACE", "--repair"), ("verify",), again=(), source=parent),
         Work("evaluate", evaluating, again=(), patch=_still),
-        *(exporting(format, format) for format in FORMATS),
+        *(exporting(format, format) for format in FORMATS if format != "vtu"),  # of meshes
         exporting("npy by renaming", "npy", vanishing=True, patch=_without_exchange),
     )
     return {work.name: work for work in found}
