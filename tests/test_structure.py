@@ -18,9 +18,9 @@ CEILINGS = {
     "circles": 0,
     "docstring_percent": 19.2,
     "functions_per_1000_lines": 62.5,
-    "modules": 240,
-    "one_caller": 166,
-    "one_importer": 39,
+    "modules": 245,
+    "one_caller": 169,
+    "one_importer": 41,
 }
 ANY = {"pdegen": 5.3, "operators": 6.0, "pipelines": 8.0}  # of 1,000 lines, at most
 

@@ -407,6 +407,17 @@ class ProductSensors:
     source: str
 
     @property
+    def resolution(self) -> int | None:
+        """Cells along each axis of the coarse grid whose centres these are; None if there is none.
+
+        >>> ProductSensors((9, 9), (1, 4, 7), "").resolution
+        3
+        """
+        stride, rest = divmod(self.shape[0], len(self.lines))
+        centres = tuple(range(stride // 2, self.shape[0], stride))
+        return len(self.lines) if rest == 0 and stride % 2 and centres == self.lines else None
+
+    @property
     def indices(self) -> Int[np.ndarray, " count"]:
         """Indices of the points in C order."""
         rows, columns = np.meshgrid(self.lines, self.lines, indexing="ij")

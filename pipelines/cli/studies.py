@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,6 +28,7 @@ from pipelines.cli.common import (
     Resume,
     Set,
     Trainings,
+    Workers,
     app,
     command,
     note,
@@ -35,13 +37,14 @@ from pipelines.cli.common import (
     redraw,
     say,
 )
-from pipelines.cli.stores import generate_default
+from pipelines.cli.stores import generate_default, shown_shards
 from pipelines.config.shipped import check_known
 
 if TYPE_CHECKING:
     import torch
 
     from operators.training.fit import Epoch
+    from pdegen.generation.generate import Progress
     from pipelines.config.benchmark import Benchmark, Profile
     from pipelines.studies.benchmark import BenchmarkRun
     from pipelines.studies.noise import NoiseStudy
@@ -366,7 +369,8 @@ def _profile(profile: "Profile", quick: bool, out: Path | None, launch: Launch) 
 
 
 Out = Annotated[
-    Path | None, typer.Option(help="Folder of the study; default: a folder in runs/ with its name.")
+    Path | None,
+    typer.Option(help="Folder of the results; default: a folder in runs/ with their name."),
 ]
 Seeds = Annotated[int, typer.Option(min=1, help="Number of seeds: trainings of each case.")]
 Store = Annotated[str | None, typer.Option(help="Store; by default it is generated if absent.")]
@@ -572,3 +576,105 @@ def _begun(study: "NoiseStudy") -> None:
     note(study.experiment.mapped(study.store))
     if study.inversions.absent:
         note(f"no classical methods: {study.inversions.absent}")
+
+
+# Frozen test sets for inverse problems.
+
+
+TestSetName = Annotated[str, typer.Argument(help="Name of a shipped test set, or a TOML file.")]
+TestSetOut = Annotated[Path | None, typer.Option(help="Folder of the set; default: sets/NAME.")]
+Verify = Annotated[
+    bool, typer.Option("--verify", help="Check the files of a set against its digests.")
+]
+Made = Annotated[str, typer.Argument(help="Folder of a test set, or a name: sets/NAME.")]
+AnswerSources = Annotated[
+    list[str],
+    typer.Argument(
+        help="Folders of answers or of finished runs, and names of classical methods. Differences "
+        "are from the first."
+    ),
+]
+Conditions = Annotated[
+    list[str] | None,
+    typer.Option("--condition", help="Condition to score; default: all; repeatable."),
+]
+FirstSamples = Annotated[
+    int | None,
+    typer.Option(min=2, help="Number of first samples of each condition; default: all."),
+]
+Processes = Annotated[int, typer.Option(min=1, help="Processes that answer conditions.")]
+
+
+@command("testset", "pdegen testset inverse-darcy-1", "pdegen testset inverse-darcy-1 --verify")
+def make_testset_command(
+    name: TestSetName,
+    out: TestSetOut = None,
+    verify: Verify = False,
+    workers: Workers = None,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """Make a frozen test set for inverse problems: truths, and noisy data under many conditions."""
+    from pipelines.studies.testset import TestSet, TestSetFolder, make_testset
+
+    declared = TestSet.load(name)
+    folder = out or Path("sets") / declared.name
+    if verify:
+        made = TestSetFolder(folder)
+        faults = list(made.faults())
+        for fault in faults:
+            note(f"pdegen: {fault}")
+        if faults:
+            raise Failed(f"{folder}: {len(faults)} faults")
+        say(f"{folder}: whole, digest {made.digest}")
+        return
+    if resume and overwrite:
+        raise SchemaError("--resume and --overwrite exclude each other")
+
+    @cache
+    def shown(truth: str) -> "Callable[[Progress], None]":
+        return shown_shards(f"{declared.name}, {truth}, shards")
+
+    def progress(truth: str, step: "Progress") -> None:
+        shown(truth)(step)
+
+    made = make_testset(
+        declared, folder, resume=resume, overwrite=overwrite, workers=workers, progress=progress
+    )
+    note(f"digest {made.digest}")
+    say(folder)
+
+
+@command(
+    "score",
+    "pdegen score inverse-darcy-1 'maximum a posteriori' mine",
+    "pdegen score inverse-darcy-1 mine runs/fno --condition full-0.1",
+)
+def score_command(
+    testset: Made,
+    methods: AnswerSources,
+    condition: Conditions = None,
+    samples: FirstSamples = None,
+    out: Out = None,
+    workers: Processes = 1,
+) -> None:
+    """Score methods on a frozen test set, and write a leaderboard.
+
+    A folder of answers has NAME.npz for each condition, with an array `a` of shape (samples, m, m),
+    and method.toml with `name`. Answers of runs and classical methods are made, and kept in the
+    folder of the leaderboard.
+    """
+    from pipelines.reports.leaderboard_report import write_leaderboard
+    from pipelines.runs.folder import FolderClaim
+    from pipelines.studies.answers import conditions_of
+    from pipelines.studies.leaderboard import entries, leaderboard
+    from pipelines.studies.testset import open_testset
+
+    made = open_testset(testset)
+    chosen = list(conditions_of(made, condition or []))
+    folder = out or Path("runs") / f"{made.declared.name}-leaderboard"
+    claim = FolderClaim("leaderboard", "leaderboard.json")
+    claim.claim(folder, {"testset": made.digest}, same=("testset",), resume=True)
+    answered = entries(made, methods, folder / "answers", chosen, samples, workers, note)
+    board = leaderboard(made, answered, chosen, samples)
+    say(write_leaderboard(board, answered, folder, command_line()))

@@ -158,7 +158,10 @@ def track_results(
     )
 
 
-_DECLARATIONS = {f"{word}.json" for word in ("run", "benchmark", "study", "profile", "comparison")}
+_DECLARATIONS = {
+    f"{word}.json"
+    for word in ("run", "benchmark", "study", "profile", "comparison", "set", "leaderboard")
+}
 
 
 class RunError(ValueError):

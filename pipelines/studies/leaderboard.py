@@ -1,0 +1,366 @@
+"""Scores of answers to a test set, paired intervals of their differences, and ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+import scipy  # pyright: ignore[reportMissingTypeStubs]
+from jaxtyping import Bool, Float
+
+from pdegen.files import write
+from pdegen.inverse.classical import averages
+from pdegen.schema import SchemaError, near
+from pipelines.config.shipped import slug
+from pipelines.runs.reproduction import toml
+from pipelines.studies.answers import (
+    METHOD,
+    Answers,
+    ClassicalAnswers,
+    MethodFacts,
+    OperatorAnswers,
+    answer_file,
+    encoded,
+    read_answers,
+    read_method,
+)
+from pipelines.studies.inversions import CONSTANT
+from pipelines.studies.scores import MEASURES, Reconstructed, Stated, measured
+from pipelines.studies.testset import TestSetFolder
+
+PRIMARY = ("misclassified", "crps")
+_DRAWS = 10_000  # bootstrap samples
+_SHUFFLED = 0.7  # of the error: so much better is the assignment to other samples
+
+
+@dataclass(frozen=True)
+class AnswerFolder:
+    """A folder of answers, as one seed of a method."""
+
+    folder: Path
+    method: MethodFacts
+
+
+def scored(answers: Answers, upper: Bool[np.ndarray, "n m m"], phases: tuple[float, float]):
+    """All measures of answers to samples whose upper phase is `upper`, a number for each sample.
+
+    Reconstructions and probabilities on other cells are averaged exactly onto those of the truth.
+    """
+    low, high = phases
+    truth = low + (high - low) * upper.astype(np.float64)
+    stated = None
+    if answers.probability is not None or answers.draws is not None:
+        p = answers.probability
+        stated = Stated(
+            truth, answers.a, None if p is None else _onto(p, truth.shape[-1]), draws=answers.draws
+        )
+    fields = _onto(answers.a, truth.shape[-1])
+    return measured(Reconstructed(fields, truth, phases, stated=stated))
+
+
+def _onto(values: Float[np.ndarray, "samples m m"], n: int) -> Float[np.ndarray, "samples n n"]:
+    if values.shape[-1] == n:
+        return values
+    to = _averages(values.shape[-1], n)
+    return to @ values @ to.T
+
+
+_averages = lru_cache(averages)
+
+
+def shuffled(
+    answers: Answers, upper: Bool[np.ndarray, "n m m"], phases: tuple[float, float]
+) -> str:
+    """A sentence if the answers fit the truths of other samples much better; empty if not."""
+    n, middle = upper.shape[-1], sum(phases) / 2
+    found = (_onto(answers.a, n) > middle).reshape(len(upper), -1).astype(np.float32)
+    true = upper.reshape(len(upper), -1).astype(np.float32)
+    area = (found.sum(1)[:, None] + true.sum(1) - 2 * found @ true.T) / true.shape[1]
+    rows, best = scipy.optimize.linear_sum_assignment(area)
+    assigned, own = float(area[rows, best].mean()), float(np.trace(area)) / len(area)
+    if assigned >= _SHUFFLED * own or not (best != rows).any():
+        return ""
+    row = int(rows[best != rows][0])
+    return (
+        f"answers fit other samples: row {row} that of sample {best[row]}, and so on, with an area "
+        f"of {assigned:.3g} in place of {own:.3g}: are the samples shuffled?"
+    )
+
+
+# The scores of all methods.
+
+
+Scores = Mapping[str, Float[np.ndarray, "seeds samples"]]  # by measure
+
+
+@dataclass(frozen=True)
+class Leaderboard:
+    """Scores of methods on a test set.
+
+    Args:
+        scores: Scores of each method and condition. Conditions that a method does not answer are
+            absent.
+        methods: The descriptions of each method, one for each seed.
+        samples: Number of samples that are scored, the first of each condition.
+        notes: Sentences about answers that may be wrong.
+    """
+
+    testset: TestSetFolder
+    scores: Mapping[tuple[str, str], Scores]
+    methods: Mapping[str, Sequence[MethodFacts]]
+    samples: int | None
+    notes: Sequence[str] = ()
+
+    @property
+    def conditions(self) -> list[str]:
+        """The conditions that some method answers, in the order of the set."""
+        answered = {condition for _, condition in self.scores}
+        return [name for name in self.testset.declared.conditions if name in answered]
+
+    @property
+    def core(self) -> list[str]:
+        return [name for name in self.testset.declared.core if name in self.conditions]
+
+    def mean(self, method: str, condition: str, measure: str) -> float:
+        """Mean over seeds and samples; NaN if there is none."""
+        scores = self.scores.get((method, condition), {})
+        return float(np.mean(scores[measure])) if measure in scores else float("nan")
+
+    def difference(
+        self, method: str, other: str, condition: str, measure: str
+    ) -> tuple[float, float, float]:
+        """Mean paired difference, method minus other, with the ends of its 95 % interval."""
+        of = [self.scores[name, condition][measure] for name in (method, other)]
+        return paired_interval(*of)
+
+    def ranked(self, condition: str, measure: str) -> dict[str, int]:
+        """Rank of each method with this measure. A method whose paired interval to the first method
+        of a rank contains 0 shares that rank."""
+        means = {
+            method: self.mean(method, condition, measure)
+            for method in self.methods
+            if measure in self.scores.get((method, condition), {})
+        }
+        ordered, ranks = sorted(means, key=means.__getitem__), dict[str, int]()
+        for place, method in enumerate(ordered, 1):
+            leader = next((name for name in ranks if ranks[name] == max(ranks.values())), None)
+            if leader is not None:
+                _, low, high = self.difference(method, leader, condition, measure)
+                if low <= 0 <= high:
+                    ranks[method] = ranks[leader]
+                    continue
+            ranks[method] = place
+        return ranks
+
+    @cached_property
+    def mean_ranks(self) -> dict[str, dict[str, float]]:
+        """Mean rank over the core conditions, by primary measure and method. Methods that leave
+        out a core condition that others answer have none."""
+        result = dict[str, dict[str, float]]()
+        for measure in PRIMARY:
+            each = [self.ranked(condition, measure) for condition in self.core]
+            result[measure] = {
+                method: float(np.mean([ranks[method] for ranks in each]))
+                for method in self.methods
+                if each and all(method in ranks for ranks in each)
+            }
+        return result
+
+    @property
+    def csv(self) -> str:
+        """One line for each method, seed, condition and sample, with all measures."""
+        lines = [",".join(("method", "seed", "condition", "sample", *MEASURES))]
+        for (method, condition), scores in self.scores.items():
+            numbers = self.testset.data(condition).number
+            for k, of in enumerate(self.methods[method]):
+                for row in range(scores["errors"].shape[1]):
+                    values = (scores.get(name) for name in MEASURES)
+                    words = ["" if v is None else f"{v[k, row]:.6g}" for v in values]
+                    name = f'"{method}"' if "," in method else method
+                    start = (name, str(of.seed), condition, str(numbers[row]))
+                    lines.append(",".join((*start, *words)))
+        return "\n".join(lines) + "\n"
+
+
+def paired_interval(
+    scores: Float[np.ndarray, "seeds samples"], other: Float[np.ndarray, "seeds samples"]
+) -> tuple[float, float, float]:
+    """Mean difference of two methods on the same samples, and the ends of its 95 % interval.
+
+    The interval is the percentile interval of bootstrap samples of the test samples, and of the
+    seeds of methods with several. All pairs of methods have the same bootstrap samples.
+
+    >>> mean, low, high = paired_interval(np.array([[1.0, 2.0, 3.0]]), np.array([[0.0, 1.0, 2.0]]))
+    >>> mean, low, high
+    (1.0, 1.0, 1.0)
+    """
+    means = [_resampled(values) for values in (scores, other)]
+    low, high = np.percentile(means[0] - means[1], [2.5, 97.5]).tolist()
+    return float(scores.mean() - other.mean()), low, high
+
+
+def _resampled(scores: Float[np.ndarray, "seeds samples"]) -> Float[np.ndarray, " draws"]:
+    """Means of bootstrap samples."""
+    seeds, samples = scores.shape
+    rng = np.random.default_rng([0, samples])
+    counts = rng.multinomial(samples, np.full(samples, 1 / samples), _DRAWS)
+    by_seed = counts @ scores.T / samples  # (draws, seeds)
+    if seeds == 1:
+        return by_seed[:, 0]
+    rng = np.random.default_rng([1, seeds])
+    weights = rng.multinomial(seeds, np.full(seeds, 1 / seeds), _DRAWS) / seeds
+    return np.sum(weights * by_seed, axis=1)
+
+
+def leaderboard(
+    testset: TestSetFolder,
+    entries: Sequence[AnswerFolder],
+    chosen: Sequence[str],
+    samples: int | None,
+) -> Leaderboard:
+    """Score the answers in folders.
+
+    Args:
+        chosen: Names of the conditions.
+        samples: Number of first samples of each condition; by default all.
+
+    Raises:
+        SchemaError: If answers are of another test set, incomplete or not finite.
+    """
+    phases, methods = testset.declared.phases, dict[str, list[MethodFacts]]()
+    scores, notes = dict[tuple[str, str], dict[str, np.ndarray]](), list[str]()
+    for entry in entries:
+        if entry.method.testset not in ("", testset.digest):
+            raise SchemaError(f"{entry.folder}/{METHOD} answers another test set: see its digest")
+        seeds = methods.setdefault(entry.method.name, [])
+        if entry.method.seed in [of.seed for of in seeds]:
+            raise SchemaError(
+                f"{entry.folder}: two folders have the method {entry.method.name!r} with the seed "
+                f"{entry.method.seed}: give them other names or seeds"
+            )
+        seeds.append(entry.method)
+        if not any(answer_file(entry.folder, condition) for condition in chosen):
+            raise SchemaError(f"{entry.folder} answers no condition: files are NAME.npz")
+    for condition in chosen:
+        data, upper = testset.data(condition), testset.upper(condition)
+        count = min(samples or len(upper), len(upper))
+        by_method = dict[str, list[dict[str, list[float]]]]()
+        for entry in entries:
+            path = answer_file(entry.folder, condition)
+            if path is None:
+                continue
+            answers = read_answers(path, data, count, phases)
+            if note := shuffled(answers, upper[:count], phases):
+                notes.append(f"{path}: {note}")
+            by_method.setdefault(entry.method.name, []).append(
+                scored(answers, upper[:count], phases)
+            )
+            by_method[entry.method.name][-1] |= {
+                name: value.tolist()
+                for name in ("seconds", "solves")
+                if (value := getattr(answers, name)) is not None
+            }
+        for name, each in by_method.items():
+            if len(each) < len(methods[name]):
+                raise SchemaError(f"{name}: some seeds do not answer {condition}")
+            shared = set.intersection(*({*of} for of in each))
+            scores[name, condition] = {key: np.array([of[key] for of in each]) for key in shared}
+    return Leaderboard(testset, scores, methods, samples, notes)
+
+
+# Answers of shipped methods and of runs, which are made where they are missing.
+
+
+Source = ClassicalAnswers | OperatorAnswers
+
+
+def entries(
+    testset: TestSetFolder,
+    names: Sequence[str],
+    folder: Path,
+    chosen: Sequence[str],
+    samples: int | None,
+    workers: int = 1,
+    progress: Callable[[str], None] = lambda line: None,
+) -> list[AnswerFolder]:
+    """Folders with the answers of methods.
+
+    A method is a folder of answers, the folder of a finished run, or the name of a classical
+    method. Answers of runs and classical methods are written to `folder`, and not made again.
+
+    Raises:
+        SchemaError: If a method is unknown, or a folder is neither answers nor a run.
+    """
+    result, missing = list[AnswerFolder](), list[tuple[str, Path, str, int]]()
+    classical = ClassicalAnswers(testset, CONSTANT)
+    for name in names:
+        path = Path(name)
+        if (path / METHOD).exists():
+            result.append(AnswerFolder(path, read_method(path)))
+            continue
+        if path.is_dir():
+            source: Source = OperatorAnswers(testset, path)
+        elif name in classical.names:
+            source = ClassicalAnswers(testset, name)
+        else:
+            known = near(name, classical.names)
+            raise SchemaError(f"{name!r} is no folder and no classical method: {known}")
+        described = source.described
+        seed = "" if isinstance(source, ClassicalAnswers) else f"-seed-{described.seed}"
+        own = folder / f"{slug(described.name)}{seed}"
+        answered = [condition for condition in chosen if source.offers(condition)]
+        if not answered:
+            raise SchemaError(f"{name} was trained on other sensors than those of the test set")
+        facts = described.model_dump(exclude_none=True)
+        write(own / METHOD, f"{toml(facts)}\n".encode())
+        result.append(AnswerFolder(own, described))
+        for condition in answered:
+            count = len(testset.data(condition).number)
+            count = min(samples or count, count)
+            if not _holds(own / f"{condition}.npz", source, condition, count):
+                missing.append((name, own, condition, count))
+    jobs = [(testset.path, *job) for job in missing]
+    for done, line in enumerate(_finished(jobs, workers), 1):
+        progress(f"{done}/{len(jobs)} {line}")
+    return result
+
+
+def _holds(path: Path, source: Source, condition: str, samples: int) -> bool:
+    """Whether a file has the answers of a source to so many samples of a condition."""
+    data, phases = source.testset.data(condition), source.testset.declared.phases
+    try:
+        answers = read_answers(path, data, samples, phases)
+    except SchemaError:
+        return False
+    return answers.made_from == source.made_from(condition)
+
+
+def _finished(jobs: Sequence[tuple[Path, str, Path, str, int]], workers: int) -> Iterator[str]:
+    """Make answers in several processes. Each is written when it is finished."""
+    if workers == 1 or len(jobs) < 2:
+        yield from map(_answered, jobs)
+        return
+    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+        yield from pool.map(_answered, jobs)
+
+
+@lru_cache(maxsize=8)
+def _source(path: Path, name: str) -> Source:
+    testset = TestSetFolder(path)
+    if Path(name).is_dir():
+        return OperatorAnswers(testset, Path(name))
+    return ClassicalAnswers(testset, name)
+
+
+def _answered(job: tuple[Path, str, Path, str, int]) -> str:
+    """Make the answers of one method to one condition."""
+    path, name, folder, condition, samples = job
+    source = _source(path, name)
+    answers = replace(source.answer(condition, samples), made_from=source.made_from(condition))
+    write(folder / f"{condition}.npz", encoded(answers, source.testset.data(condition)))
+    return f"{name} on {condition}"

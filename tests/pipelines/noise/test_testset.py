@@ -1,0 +1,378 @@
+"""A small test set: its files, the scores of known answers, and answers that are refused."""
+
+import csv
+import json
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from pdegen.recipe import load_recipe
+from pdegen.sampling import noise as noise_module
+from pdegen.sampling.noise import DrawnSensors, ProductSensors
+from pdegen.schema import SchemaError
+from pipelines.studies.leaderboard import paired_interval
+from pipelines.studies.scores import block_means
+from pipelines.studies.testset import TestSet, TestSetFolder, digest_of, make_testset
+from tests.once import once
+
+N = 27  # cells along each axis
+SMALL = {
+    "tiny-full": ProductSensors((N, N), tuple(range(1, N, 3)), "tests"),
+    "tiny-scatter": DrawnSensors((N, N), 60, 1, "tests"),
+}
+RECIPE = """
+name = "tiny-darcy"
+summary = "Darcy"
+samples = 220
+seed = 0
+shard = 20
+[problem]
+equation = "darcy"
+source = 1.0
+resolution = 27
+[problem.field]
+law = "neumann-gaussian"
+sigma = 3.0
+tau = 3.0
+alpha = 2.0
+modes = 27
+[problem.coefficient]
+kind = "two-phase"
+above = 12.0
+below = 3.0
+[problem.solver]
+method = "finite-volume"
+refinement = 3
+[splits]
+train = 200
+validation = 10
+test = 10
+"""
+SET = """
+name = "tiny"
+summary = "From noisy pressures to two phases"
+recipe = "{recipe}"
+seed = 7
+known = 60
+cells = 9
+core = ["full-0.01", "scatter-0.01"]
+[truths.core]
+samples = 16
+validation = 6
+[truths.second]
+samples = 16
+validation = 6
+overrides = {{ "problem.solver" = {{ method = "bilinear" }} }}
+[conditions."full-0.01"]
+sensors = "tiny-full"
+noise = {{ kind = "ensemble", level = 0.01 }}
+[conditions."scatter-0.01"]
+sensors = "tiny-scatter"
+noise = {{ kind = "ensemble", level = 0.01 }}
+[conditions.second]
+truth = "second"
+sensors = "tiny-full"
+noise = {{ kind = "ensemble", level = 0.01 }}
+told = {{ kind = "ensemble", level = 0.03 }}
+"""
+CONDITIONS = "full-0.01", "scatter-0.01", "second"
+
+
+@pytest.fixture(autouse=True)
+def _sensors(monkeypatch):
+    for name, sensors in SMALL.items():
+        monkeypatch.setitem(noise_module.SENSORS, name, sensors)
+
+
+@pytest.fixture
+def declared(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("declared")
+    (folder / "recipe.toml").write_text(RECIPE)
+    (folder / "set.toml").write_text(SET.format(recipe=folder / "recipe.toml"))
+    return TestSet.load(str(folder / "set.toml"))
+
+
+@pytest.fixture
+def made(declared, tmp_path_factory):
+    def make(folder):
+        make_testset(declared, folder / "set", workers=1)
+
+    return TestSetFolder(once(tmp_path_factory, "tiny-testset", make) / "set")
+
+
+def folder_of(path, made, answers, name="mine", conditions=CONDITIONS, **facts):
+    path.mkdir()
+    (path / "method.toml").write_text(
+        f'name = "{name}"\n' + "".join(f"{key} = {json.dumps(v)}\n" for key, v in facts.items())
+    )
+    for condition in conditions:
+        np.savez(path / f"{condition}.npz", **answers(made.upper(condition)))
+    return path
+
+
+def truth(upper):
+    return {"a": np.where(upper, 12.0, 3.0)}
+
+
+def scores_of(folder):
+    """Means of a measure, by method, condition and measure."""
+    rows = list(csv.DictReader((folder / "scores.csv").read_text().splitlines()))
+    return {
+        (method, condition, measure): np.mean([
+            float(row[measure])
+            for row in rows
+            if (row["method"], row["condition"]) == (method, condition)
+        ])
+        for method, condition in {(row["method"], row["condition"]) for row in rows}
+        for measure in ("misclassified", "crps", "errors")
+    }  # fmt: skip
+
+
+@pytest.fixture
+def score(pdegen, made, tmp_path):
+    def called(*methods, out="board", **words):
+        options = [word for key, value in words.items() for word in (f"--{key}", value)]
+        return pdegen("score", made.path, *methods, "--out", tmp_path / out, *options)
+
+    return called
+
+
+# the set
+
+
+def test_data_are_the_solutions_at_the_sensors_with_the_noise_of_the_level(made):
+    upper, data = made.upper("full-0.01"), made.data("full-0.01")
+    assert upper.shape == (10, N, N)
+    assert data.number.tolist() == list(range(6, 16))
+    recipe = load_recipe(made.declared.recipe).with_overrides({"seed": 7})
+    values = recipe.problem.compute(7, range(6, 16))
+    assert ((values["a"] > 3) == upper).all()
+    off = data.values - values["u"][:, data.row, data.column]
+    assert np.std(off / data.sigma) == pytest.approx(0.01, rel=0.1)
+
+
+def test_a_sensor_of_two_sets_has_the_same_noise(made):
+    full, scatter = made.data("full-0.01"), made.data("scatter-0.01")
+    shared = {(r, c): k for k, (r, c) in enumerate(zip(full.row, full.column, strict=True))}
+    pairs = [
+        (k, shared[place])
+        for k, place in enumerate(zip(scatter.row, scatter.column, strict=True))
+        if place in shared
+    ]
+    assert len(pairs) > 2
+    for k, other in pairs:
+        assert (scatter.values[:, k] == full.values[:, other]).all()
+
+
+def test_the_second_solver_has_the_same_phases_and_other_pressures(made):
+    assert (made.upper("second") == made.upper("full-0.01")).all()
+    first, second = made.data("full-0.01").values, made.data("second").values
+    off = np.linalg.norm(first - second) / np.linalg.norm(first)
+    assert 1e-5 < off < 0.02
+
+
+def test_validation_data_have_the_noise_that_methods_are_told(made):
+    of = {name: made.data(name, "validation").values for name in ("full-0.01", "second")}
+    clean = load_recipe(made.declared.recipe).problem.compute(7, range(6))["u"]
+    data = made.data("second", "validation")
+    ratio = [
+        np.std((of[name] - clean[:, data.row, data.column]) / data.sigma)
+        for name in ("full-0.01", "second")
+    ]
+    assert ratio[1] / ratio[0] == pytest.approx(3, rel=0.02)
+
+
+def test_a_set_is_made_again_with_the_same_digest_and_damage_is_seen(made, declared, tmp_path):
+    again = make_testset(declared, tmp_path / "again", workers=2)
+    assert again.digest == made.digest
+    assert list(again.faults()) == []
+    file = tmp_path / "again" / "data" / "second.npz"
+    arrays = dict(np.load(file))
+    arrays["values"] = arrays["values"] + 1e-4
+    np.savez(file, **arrays)
+    assert ["values has another SHA-256" in line for line in again.faults()] == [True]
+
+
+def test_digests_depend_on_type_shape_and_values():
+    x = np.arange(6, dtype="<f4")
+    others = [x.astype("<f8"), x.reshape(2, 3), x + 1]
+    assert len({digest_of(v) for v in [x, *others]}) == 4
+    assert digest_of(x.astype(">f4")) == digest_of(x)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (('sensors = "tiny-full"', 'sensors = "nowhere"'), "unknown sensors 'nowhere'"),
+        (('truth = "second"', 'truth = "secand"'), "unknown truth 'secand': did you mean second"),
+        (('core = ["full-0.01"', 'core = ["full-1"'), "core: unknown condition 'full-1'"),
+        (("[truths.core]", "[truths.care]"), "truths need one of the name 'core'"),
+        (('kind = "ensemble"', 'kind = "ensembel"'), "did you mean ensemble"),
+        (('method = "bilinear"', 'method = "bilnear"'), "problem.solver"),
+    ],
+)
+def test_wrong_declarations_are_refused(tmp_path, change, message):
+    (tmp_path / "recipe.toml").write_text(RECIPE)
+    text = SET.format(recipe=tmp_path / "recipe.toml")
+    (tmp_path / "set.toml").write_text(text.replace(*change))
+    with pytest.raises(SchemaError, match=message):
+        TestSet.load(str(tmp_path / "set.toml"))
+
+
+# known answers
+
+
+def test_the_truth_scores_zero_and_constants_score_their_share(made, score, tmp_path):
+    folder_of(tmp_path / "truth", made, truth, "the truth")
+    folder_of(tmp_path / "half", made, lambda u: {"probability": np.full(u.shape, 0.5)}, "half")
+    outcome = score(tmp_path / "truth", tmp_path / "half", "constant")
+    assert outcome.status == 0, outcome.err
+    found = scores_of(tmp_path / "board")
+    for condition in CONDITIONS:
+        assert found["the truth", condition, "misclassified"] == 0
+        assert found["the truth", condition, "crps"] == pytest.approx(0, abs=1e-9)
+        upper = made.upper(condition)
+        assert found["half", condition, "misclassified"] == pytest.approx(upper.mean(), abs=1e-6)
+        shares = block_means(upper.astype(float), 2)
+        assert found["half", condition, "crps"] == pytest.approx(abs(shares - 0.5).mean(), rel=1e-4)
+    page = (tmp_path / "board" / "report.md").read_text()
+    assert "best mean rank by area: the truth: **1**" in page
+
+
+def test_answers_on_coarse_cells_are_averaged_exactly(made, score, tmp_path):
+    def coarse(upper):
+        a = truth(upper)["a"].reshape(len(upper), 9, 3, 9, 3).mean(axis=(2, 4))
+        return {"a": a}
+
+    folder_of(tmp_path / "coarse", made, coarse)
+    assert score(tmp_path / "coarse").status == 0
+    found = scores_of(tmp_path / "board")["mine", "second", "misclassified"]
+    upper = made.upper("second")
+    majority = (coarse(upper)["a"] > 7.5).repeat(3, axis=1).repeat(3, axis=2)
+    assert found == pytest.approx((majority != upper).mean(), abs=1e-6)
+
+
+def test_classical_methods_answer_and_go_on(made, score, tmp_path):
+    first = score("maximum a posteriori", "level set", samples=3)
+    assert first.status == 0, first.err
+    assert "6/6" in first.err[-1]
+    found = scores_of(tmp_path / "board")
+    assert found["maximum a posteriori", "full-0.01", "misclassified"] < 0.15
+    assert score("maximum a posteriori", "level set", samples=3).err == []
+    # the answers are a folder like any other, with the same scores
+    own = tmp_path / "board" / "answers" / "maximum-a-posteriori"
+    assert score(own, out="again", samples=3).status == 0
+    again = scores_of(tmp_path / "again")
+    for key, value in again.items():
+        assert value == pytest.approx(found[key], rel=1e-12)
+    (own / "full-0.01.npz").unlink()
+    assert "1/1" in score("maximum a posteriori", samples=3).err[-1]
+
+
+def test_ten_lines_of_numpy_are_a_method(made, pdegen, tmp_path):
+    """Nothing of pdegen is imported where the answers are made."""
+    program = tmp_path / "mine.py"
+    program.write_text(
+        "import numpy as np, pathlib, sys\n"
+        "testset, out = map(pathlib.Path, sys.argv[1:])\n"
+        "out.mkdir()\n"
+        "(out / 'method.toml').write_text('name = \"mine\"')\n"
+        "for file in (testset / 'data').glob('*.npz'):\n"
+        "    data = np.load(file)\n"
+        "    known = np.load(testset / 'validation' / file.name)\n"
+        "    upper = np.load(testset / 'validation' / 'truth.npz')['upper']\n"
+        "    nearest = np.argmin(((data['values'][:, None] - known['values']) ** 2).sum(2), 1)\n"
+        "    np.save(out / f'{file.stem}.npy', 3.0 + 9.0 * upper[nearest])\n"
+        "assert 'pdegen' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, program, made.path, tmp_path / "mine"], check=True)
+    outcome = pdegen("score", made.path, tmp_path / "mine", "constant", "--out", tmp_path / "b")
+    assert outcome.status == 0, outcome.err
+    found = scores_of(tmp_path / "b")
+    for condition in CONDITIONS:
+        assert found["mine", condition, "crps"] < found["constant", condition, "crps"]
+
+
+# answers that are refused
+
+
+@pytest.mark.parametrize(
+    ("answers", "message"),
+    [
+        (lambda u: {"a": truth(u)["a"][:-1]}, "a has 9 samples, expected 10"),
+        (lambda u: {"a": truth(u)["a"][:, :-1]}, r"a must have the shape \(samples, m, m\), got"),
+        (lambda u: {"a": np.where(np.arange(10)[:, None, None] == 4, np.nan, truth(u)["a"])},
+         "a is not finite in row 4"),
+        (lambda u: {"probability": 2.0 * u}, r"probability must be in \[0, 1\], got 0 to 2"),
+        (lambda u: {"draws": truth(u)["a"]}, "draws must have the shape .members, samples, m, m."),
+        (lambda u: {"b": truth(u)["a"]}, "unknown array b: known are a, probability, draws"),
+        (lambda u: {"seconds": np.ones(10)}, "has no array a, probability or draws"),
+        (lambda u: {**truth(u), "number": np.arange(10)}, "answers of other samples"),
+    ],
+)  # fmt: skip
+def test_answers_that_do_not_fit_are_refused_in_one_line(made, score, tmp_path, answers, message):
+    folder_of(tmp_path / "mine", made, answers)
+    outcome = score(tmp_path / "mine")
+    assert (outcome.status, len(outcome.err)) == (2, 1)
+    assert re.search(message, outcome.err[0])
+    assert not (tmp_path / "board" / "report.html").exists()
+
+
+def test_answers_of_another_set_and_doubled_names_are_refused(made, score, tmp_path):
+    folder_of(tmp_path / "other", made, truth, testset="0123")
+    assert "answers another test set" in score(tmp_path / "other").err[0]
+    for name in ("one", "two"):
+        folder_of(tmp_path / name, made, truth)
+    assert (
+        "the seed 0: give them other names or seeds"
+        in (score(tmp_path / "one", tmp_path / "two").err[0])
+    )
+    (tmp_path / "empty").mkdir()
+    assert "empty is not a finished run" in score(tmp_path / "empty").err[0]
+    assert (
+        "is no folder and no classical method: did you mean level set"
+        in (score("level sat").err[0])
+    )
+
+
+def test_shuffled_samples_are_noticed(made, score, tmp_path):
+    folder_of(tmp_path / "shuffled", made, lambda u: {"a": truth(u)["a"][::-1]})
+    assert score(tmp_path / "shuffled").status == 0
+    page = (tmp_path / "board" / "report.md").read_text()
+    assert "are the samples shuffled?" in page
+
+
+def test_seeds_are_one_method_and_missing_conditions_leave_it_without_a_rank(made, score, tmp_path):
+    rng = np.random.default_rng(0)
+
+    def noisy(upper):
+        wrong = rng.random(upper.shape) < 0.1
+        return truth(upper ^ wrong)
+
+    for seed in (0, 1, 2):
+        folder_of(tmp_path / f"s{seed}", made, noisy, "ours", seed=seed)
+    folder_of(tmp_path / "part", made, truth, "part", conditions=["full-0.01"])
+    outcome = score(*(tmp_path / f"s{seed}" for seed in (0, 1, 2)), tmp_path / "part")
+    assert outcome.status == 0, outcome.err
+    page = (tmp_path / "board" / "report.md").read_text()
+    assert "ours (3 seeds)" in page
+    found = scores_of(tmp_path / "board")
+    assert found["ours", "second", "misclassified"] == pytest.approx(0.1, abs=0.01)
+    (line,) = [row for row in page.splitlines() if row.startswith("| part | ")][:1]
+    assert line.split("|")[2].strip() == ""
+
+
+def test_paired_intervals_are_those_of_the_mean_difference():
+    rng = np.random.default_rng(3)
+    common = rng.standard_normal((1, 200))
+    first, second = common + 0.1 * rng.standard_normal((1, 200)), common + 0.02
+    mean, low, high = paired_interval(first, second)
+    assert mean == pytest.approx((first - second).mean())
+    half = 1.96 * np.std(first - second) / 200**0.5
+    assert (high - low) / 2 == pytest.approx(half, rel=0.05)
+    seeds = first + np.array([[-1.0], [0.0], [1.0]])
+    _, low, high = paired_interval(seeds, second)
+    assert high - low > 1  # another seed could have another mean
