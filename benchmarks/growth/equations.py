@@ -97,6 +97,11 @@ EQUATIONS: Mapping[str, Case] = {
         "plasticity-quick", lambda n: {"resolution": n + 1}, [20, 40, 60, 80],
         points=lambda n: n * n * 3 // 10,
     ),
+    "poisson": _case(
+        "n log n", "n", "sine transforms; the modes of the source are matrix products, n^1.5",
+        "poisson-quick", lambda n: {"resolution": n + 1, "source.modes": 16},
+        [32, 64, 96, 128, 192, 256], points=_square,
+    ),
     "pulses": _case(
         "n", "n", "a formula at each point", "pulses-quick", lambda n: {"resolution": n},
         _LINE[2:], samples=512,

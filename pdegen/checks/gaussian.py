@@ -148,6 +148,22 @@ def torus_modes(field: TorusGaussianField, n: int) -> Modes:
     return Modes(transform, variance, alone | sides | _discs(radius))
 
 
+def covariance_modes(covariance: Float[np.ndarray, "D D"]) -> Modes:
+    """The principal components of a Gaussian field of mean zero at D points, the largest first.
+
+    They suit points and fields for which no discrete transform gives independent coefficients.
+    """
+    variances, vectors = np.linalg.eigh(covariance)
+    largest_first = np.ascontiguousarray(vectors[:, ::-1])
+    number = np.arange(1, len(variances) + 1)
+    alone = {f"the component {k}": number == k for k in number[:_LEADING]}
+    return Modes(
+        lambda g: g.reshape(len(g), -1) @ largest_first,
+        np.maximum(variances[::-1], 0.0),
+        alone | _half_octaves(number) | _discs(number),
+    )
+
+
 def _kept(n: int) -> np.ndarray:
     """Indices of the real and imaginary parts of the modes 0 ... n/2, without those that vanish."""
     return np.delete(np.arange(n + 2), [1, n + 1])

@@ -1,12 +1,12 @@
-"""Coefficients of elliptic equations from a Gaussian field; uniform numbers and random voids."""
+"""Random inputs of elliptic equations: declared Gaussian fields, coefficients, numbers, voids."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Annotated
+from functools import cached_property, lru_cache
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -14,8 +14,8 @@ from jaxtyping import Float
 from pydantic import AfterValidator, Field
 
 from pdegen.numerics.device import Array
-from pdegen.sampling.gaussian import NormalStream
-from pdegen.schema import Positive
+from pdegen.sampling.gaussian import NormalStream, SquareGaussianField
+from pdegen.schema import Count, InverseLength, Positive, Strict
 
 # Uniform random numbers in declared ranges; sample i is a function of (seed, i) alone.
 
@@ -51,6 +51,47 @@ def placed(
     """
     low, high = np.array(list(ranges)).T
     return (low + (high - low) * z).T
+
+
+# Gaussian fields on the square, as recipes declare them.
+
+
+class SquareGaussian(Strict):
+    """N(0, sigma²(-Δ + tau²)^(-alpha)) on (0,1)² with Neumann or Dirichlet conditions.
+
+    Args:
+        law: Name of the distribution. It states the condition at the walls: the normal derivative
+            is 0 (Neumann), or the value is 0 (Dirichlet).
+        sigma: Scale σ of the covariance operator. [length^(1 − alpha)]
+        tau: Inverse correlation length τ; larger values give shorter waves. [1/length]
+        alpha: Exponent α, above 1: larger values give smoother functions. [1]
+        modes: Modes along each axis, independent of the grid.
+    """
+
+    law: Literal["neumann-gaussian", "dirichlet-gaussian"]
+    sigma: Positive
+    tau: InverseLength
+    alpha: Annotated[float, Field(gt=1, allow_inf_nan=False)]
+    modes: Annotated[Count, Field(ge=2)]
+
+    @property
+    def sentence(self) -> str:
+        law = f"N(0, {self.sigma:.6g}²(−Δ + {self.tau:.6g}²)^(−{self.alpha:.6g})) on (0, 1)², "
+        walls = {
+            "neumann-gaussian": "normal derivative 0 at the walls, without its mean, ",
+            "dirichlet-gaussian": "0 at the walls, ",
+        }[self.law]
+        return f"{law}{walls}{self.modes} modes in each direction"
+
+    def build(self) -> SquareGaussianField:
+        """The field, which is cached: its set-up takes as long as a small batch on a device."""
+        return _built(self.law, self.sigma, self.tau, self.alpha, self.modes)
+
+
+@lru_cache(maxsize=8)
+def _built(law: str, *parameters: Any) -> SquareGaussianField:
+    boundary: Any = law.removesuffix("-gaussian")
+    return SquareGaussianField(boundary, *parameters)
 
 
 # Random voids and inclusions: a radius that depends on the angle, between two bounds.

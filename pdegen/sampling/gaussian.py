@@ -284,7 +284,11 @@ class SquareGaussianField:
 
     def _basis(self, grid: CellGrid | NodalGrid) -> Float[np.ndarray, "n M"]:
         grid.check_unit()
-        angles = np.outer(grid.x, self.wave_numbers)
+        return self.modes_at(grid.x)
+
+    def modes_at(self, x: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n M"]:
+        """Values of the φ_p at any points x of an axis."""
+        angles = np.outer(x, self.wave_numbers)
         basis = np.sqrt(2) * (np.cos(angles) if self.boundary == "neumann" else np.sin(angles))
         if self.boundary == "neumann":
             basis[:, 0] = 1
@@ -304,19 +308,24 @@ class SquareGaussianField:
     ) -> Float[Array, "batch n n"]:
         """Samples with the given numbers, evaluated on a grid; indexed [sample, x, y]."""
         g = empty((len(samples), grid.n, grid.n), np.float64, device)
-        basis, stds = constant(self.basis(grid), g), constant(self.mode_stds, g)
-        stream, shells = NormalStream(seed), constant(self._shells, g)
+        basis = constant(self.basis(grid), g)
         # NumPy computes samples one by one: the bits of a product may depend on the batch
         size = 1 if device is None else max(1, len(samples))
         for start in range(0, len(samples), size):
             block = slice(start, start + size)
-            normals = stream.normals_of(samples[block], self.modes**2, device)
-            coefficients = stds * normals[:, shells]
+            coefficients = self.coefficients(seed, samples[block], device)
             if device is None and isinstance(grid, CellGrid) and self._fft(grid):
                 g[block] = self._by_fft(grid, coefficients)
             else:
                 g[block] = basis @ coefficients @ basis.T
         return g
+
+    def coefficients(
+        self, seed: int, samples: Sequence[int], device: str | None = None
+    ) -> Float[Array, "batch M M"]:
+        """The coefficients of φ_p φ_q in the samples with the given numbers."""
+        normals = NormalStream(seed).normals_of(samples, self.modes**2, device)
+        return constant(self.mode_stds, normals) * normals[:, constant(self._shells, normals)]
 
     def _fft(self, grid: CellGrid) -> bool:
         """Whether to compute the sum over the modes by FFT instead of matrix products."""

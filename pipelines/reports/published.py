@@ -113,6 +113,14 @@ PUBLISHED: dict[str, tuple[PublishedMean, ...]] = {
             "PINN": 0.597,
         }.items()
     ),
+    "sparse-poisson-diffusionpde": (
+        PublishedMean("FunDPS, 500 steps", 0.2047, "errors", _FUNDPS),
+        PublishedMean("DiffusionPDE, 2000 steps", 0.2110, "errors", _FUNDPS),
+    ),
+    "sparse-helmholtz-diffusionpde": (
+        PublishedMean("FunDPS, 500 steps", 0.1716, "errors", _FUNDPS),
+        PublishedMean("DiffusionPDE, 2000 steps", 0.1907, "errors", _FUNDPS),
+    ),
 }  # fmt: skip
 
 

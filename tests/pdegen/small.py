@@ -55,6 +55,7 @@ SMALL: dict[str, tuple[dict[str, Any], int]] = {  # overrides, and numbers of sa
     "elasticity-quick": ({}, 160),
     "elasticity-hyperelastic": ({"problem.resolution": 12}, 4),
     "heat": ({}, 12),
+    "helmholtz-128-published": ({"resolution": 21, "modes": 21}, 40),
     "inviscid-burgers-quick": ({}, 120),
     "ns-1e-3": (FLOW, 8),
     "ns-1e-4": (FLOW, 8),
@@ -63,6 +64,7 @@ SMALL: dict[str, tuple[dict[str, Any], int]] = {  # overrides, and numbers of sa
     "ns-quick": ({"times": [1.0, 4.0]}, 12),
     "pipe-quick": ({"problem.resolution": 33}, 24),
     "plasticity-quick": ({"resolution": 21}, 6),
+    "poisson-quick": ({}, 40),
     "pulses-quick": ({}, 200),
     "shock-tube-quick": ({}, 150),
     **{name: ({**changes, "tolerance": TOLERANCES.get(name, 1e-2)}, 12)

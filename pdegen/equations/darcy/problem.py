@@ -43,10 +43,16 @@ from pdegen.inverse.classical import (
 from pdegen.numerics.device import Array, first_true
 from pdegen.numerics.errors import SolveError
 from pdegen.numerics.fenicsx import client
-from pdegen.sampling.coefficients import Finite, LogNormal, Phases, TwoPhase, check_thresholds
-from pdegen.sampling.gaussian import SquareGaussianField
+from pdegen.sampling.coefficients import (
+    Finite,
+    LogNormal,
+    Phases,
+    SquareGaussian,
+    TwoPhase,
+    check_thresholds,
+)
 from pdegen.sampling.scalars import NumberOrLaw, ScalarLaw, number_of, number_or_law, stream_of
-from pdegen.schema import Count, InverseLength, Positive, SchemaError, Strict, Tolerance
+from pdegen.schema import Count, Positive, SchemaError, Strict, Tolerance
 from pdegen.software import versions
 from pdegen.store.format import Drawing, Physics
 from pdegen.store.layout import Variable, function, scalar
@@ -116,44 +122,6 @@ def estimated_error(
 
 PositiveOrLaw = Annotated[Positive | ScalarLaw, NumberOrLaw]
 FiniteOrLaw = Annotated[Finite | ScalarLaw, NumberOrLaw]
-
-
-class SquareGaussian(Strict):
-    """N(0, sigma²(-Δ + tau²)^(-alpha)) on (0,1)² with Neumann or Dirichlet conditions.
-
-    Args:
-        law: Name of the distribution. It states the condition at the walls: the normal derivative
-            is 0 (Neumann), or the value is 0 (Dirichlet).
-        sigma: Scale σ of the covariance operator. [length^(1 − alpha)]
-        tau: Inverse correlation length τ; larger values give shorter waves. [1/length]
-        alpha: Exponent α, above 1: larger values give smoother functions. [1]
-        modes: Modes along each axis, independent of the grid.
-    """
-
-    law: Literal["neumann-gaussian", "dirichlet-gaussian"]
-    sigma: Positive
-    tau: InverseLength
-    alpha: Annotated[float, Field(gt=1, allow_inf_nan=False)]
-    modes: Annotated[Count, Field(ge=2)]
-
-    @property
-    def sentence(self) -> str:
-        law = f"N(0, {self.sigma:.6g}²(−Δ + {self.tau:.6g}²)^(−{self.alpha:.6g})) on (0, 1)², "
-        walls = {
-            "neumann-gaussian": "normal derivative 0 at the walls, without its mean, ",
-            "dirichlet-gaussian": "0 at the walls, ",
-        }[self.law]
-        return f"{law}{walls}{self.modes} modes in each direction"
-
-    def build(self) -> SquareGaussianField:
-        """The field, which is cached: its set-up takes as long as a small batch on a device."""
-        return _built(self.law, self.sigma, self.tau, self.alpha, self.modes)
-
-
-@lru_cache(maxsize=8)
-def _built(law: str, *parameters: Any) -> SquareGaussianField:
-    boundary: Any = law.removesuffix("-gaussian")
-    return SquareGaussianField(boundary, *parameters)
 
 
 class GaussianSource(SquareGaussian):

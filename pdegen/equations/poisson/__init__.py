@@ -1,0 +1,1 @@
+"""Poisson's and Helmholtz's equation on the square."""
