@@ -99,7 +99,7 @@ EQUATIONS: Mapping[str, Case] = {
     ),
     "poisson": _case(
         "n log n", "n", "sine transforms; the modes of the source are matrix products, n^1.5",
-        "poisson-quick", lambda n: {"resolution": n + 1, "source.modes": 16},
+        "poisson-quick", lambda n: {"resolution": n + 1, "field.modes": 16},
         [32, 64, 96, 128, 192, 256], points=_square,
     ),
     "pulses": _case(

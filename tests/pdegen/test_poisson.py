@@ -90,8 +90,8 @@ def small(name, **changes):
 @pytest.mark.parametrize("name", ["poisson-quick", *PUBLISHED])
 def test_errors_are_those_to_a_much_finer_solution(name):
     one = small(name, resolution=33)
-    field, n = one.source.build(), one.resolution
-    basis = field.modes_at(one.source.positions(n, finer=8))
+    field, n = one.field.build(), one.resolution
+    basis = field.modes_at(one.field.positions(n, finer=8))
     values = one.compute(0, range(5))
     for row in range(5):
         f = basis @ field.coefficients(0, [row])[0] @ basis.T
@@ -106,7 +106,7 @@ def test_published_sources_are_values_of_cell_centres_on_nodes():
     values = poisson.compute(3, range(2))["a"]
     p = np.pi * np.arange(128)
     centres = np.cos(np.outer((np.arange(20) + 0.5) / 20, p)) * np.where(p == 0, 1, np.sqrt(2))
-    g = centres @ poisson.source.build().coefficients(3, range(2)) @ centres.T
+    g = centres @ poisson.field.build().coefficients(3, range(2)) @ centres.T
     np.testing.assert_allclose(values, g, rtol=1e-6, atol=1e-6)
     inside = helmholtz.compute(3, range(2))["a"]
     assert (inside[:, 1:-1, 1:-1] == values[:, 1:-1, 1:-1]).all()
@@ -148,8 +148,8 @@ def test_two_workers_write_the_bits_of_one(tmp_path):
         ({"wave_number": 4.4429}, "wave_number = 4.4429 is near a resonance"),
         ({"wave_number": 20.0}, "is near a resonance"),
         ({"wave_number": -1.0}, "wave_number: must be at least 0"),
-        ({"source.edges": "zero"}, "source.edges = zero needs solver.stencil = five-point"),
-        ({"source.points": "centre"}, "'nodes' or 'centres'"),
+        ({"field.edges": "zero"}, "field.edges = zero needs solver.stencil = five-point"),
+        ({"field.points": "centre"}, "'nodes' or 'centres'"),
         ({"solver.stencil": "nine-point"}, "'compact' or 'five-point'"),
         ({"resolution": 3}, "resolution: must be at least 4"),
     ],
@@ -172,7 +172,7 @@ def inverse_problem(one, mask, training=40):
 def test_the_posterior_is_that_of_bayes_formula_with_dense_matrices(name):
     """A by sparse elimination or by unit sources, C from the modes one by one."""
     n = 9
-    one = small(name, resolution=n, **{"source.modes": 7})
+    one = small(name, resolution=n, **{"field.modes": 7})
     mask = np.zeros((n, n), bool)
     mask[2:8:2, 1:8:3] = True
     unit = np.eye(n * n).reshape(-1, n, n)
@@ -182,13 +182,13 @@ def test_the_posterior_is_that_of_bayes_formula_with_dense_matrices(name):
     else:
         forward = SineSolver(n, 0.0, compact=True)(unit).reshape(n * n, n * n).T
     forward = forward[mask.ravel()]
-    field, x = one.source.build(), one.source.positions(n)
+    field, x = one.field.build(), one.field.positions(n)
     columns = []
     for p in range(7):
         for q in range(7):
             wave = np.outer(np.cos(np.pi * p * x), np.cos(np.pi * q * x))
             columns.append(field.mode_stds[p, q] * np.sqrt(2.0) ** ((p > 0) + (q > 0)) * wave)
-    if one.source.edges == "zero":
+    if one.field.edges == "zero":
         for wave in columns:
             wave[one.domain.boundary] = 0
     modes = np.stack([wave.ravel() for wave in columns], axis=1)
@@ -204,7 +204,7 @@ def test_the_posterior_is_that_of_bayes_formula_with_dense_matrices(name):
     covariance = prior - gain @ forward @ prior
     variance = np.maximum(np.diag(covariance), 0)
     np.testing.assert_allclose(estimate.std.ravel() ** 2, variance, atol=1e-7 * variance.max())
-    inversion = SourceInversion(one.source.prior(n), one._solver, mask, slice(None))
+    inversion = SourceInversion(one.field.prior(n), one._solver, mask, slice(None))
     draws = inversion.draws(d, std, seed=5, members=4000).reshape(4000, -1)
     found = np.cov(draws.T)
     # of 4,000 draws: a deviation of 1/√4000 for the means, √2 times that for the variances
@@ -264,7 +264,7 @@ def sparse_published(name):
     mask[sensors.indices] = True
     mask = mask.reshape(128, 128)
     values = one.compute(0, range(100))
-    inversion = SourceInversion(one.source.prior(128), one._solver, mask, slice(None))
+    inversion = SourceInversion(one.field.prior(128), one._solver, mask, slice(None))
     return inversion, values["a"].astype(float), values["u"][:, mask].astype(float)
 
 
@@ -303,7 +303,7 @@ def test_the_truth_is_a_draw_of_its_posterior():
     mask = np.random.default_rng(0).random((33, 33)) < 0.05
     values = one.compute(0, range(200, 300))
     size = float(values["u"].std())
-    inversion = SourceInversion(one.source.prior(33), one._solver, mask, slice(None))
+    inversion = SourceInversion(one.field.prior(33), one._solver, mask, slice(None))
     std = np.full(int(mask.sum()), 0.02 * size)
     xi = np.random.default_rng(1).standard_normal((100, len(std)))
 

@@ -22,8 +22,8 @@ def true_errors(recipe: Recipe, samples: range, finer: int = 4) -> np.ndarray:
     """Relative L² distances of stored values to the solution on finer nodes."""
     problem = recipe.problem
     assert isinstance(problem, PoissonEquation)
-    field, n = problem.source.build(), problem.resolution
-    basis = field.modes_at(problem.source.positions(n, finer))
+    field, n = problem.field.build(), problem.resolution
+    basis = field.modes_at(problem.field.positions(n, finer))
     solver = SineSolver(finer * (n - 1) + 1, problem.wave_number, compact=True)
     u = problem.compute(recipe.seed, samples)["u"]
     errors = list[float]()

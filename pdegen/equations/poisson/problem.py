@@ -25,7 +25,7 @@ _AMPLIFICATION = 50.0  # largest factor by which k² may magnify a relative erro
 _CHECKED = 16  # nodes along each axis at which the law of the source is checked
 
 
-class NodalSource(SquareGaussian):
+class NodalField(SquareGaussian):
     """A Gaussian source f with values at the nodes i/(n-1) of n x n.
 
     The published script evaluates the field at the n cell centres (i + 1/2)/n and puts the value of
@@ -85,7 +85,7 @@ class PoissonEquation(Problem):
     Args:
         wave_number: The wave number k: 0 for Poisson's equation. [1/length]
         resolution: Nodes along each axis, both walls included.
-        source: Distribution of the source a.
+        field: Distribution of the Gaussian field that is the source a.
         solver: The numerical method that computes the solutions.
     """
 
@@ -94,14 +94,14 @@ class PoissonEquation(Problem):
     equation: Literal["poisson"]
     wave_number: NonNegative = 0.0
     resolution: Annotated[Count, Field(ge=4)]
-    source: NodalSource
+    field: NodalField
     solver: SineTransformMethod
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        if self.source.edges == "zero" and self.solver.stencil == "compact":
+        if self.field.edges == "zero" and self.solver.stencil == "compact":
             raise ValueError(
-                "source.edges = zero needs solver.stencil = five-point: the compact stencil uses "
+                "field.edges = zero needs solver.stencil = five-point: the compact stencil uses "
                 "the source on the walls"
             )
         i, k = np.pi * np.arange(1, self.resolution), self.wave_number
@@ -134,9 +134,11 @@ class PoissonEquation(Problem):
         return Box.nodal(self.resolution, self.resolution)
 
     def variables(self) -> tuple[Variable, ...]:
+        k = self.wave_number
+        constants = {"wave_number": k} if k else {}
         return (
             function(self.domain, "a", "input", "source a at the nodes"),
-            function(self.domain, "u", "target", "solution u", wave_number=self.wave_number),
+            function(self.domain, "u", "target", "solution u", **constants),
             scalar("error", "quality", "estimate of the relative L2 error of u, as it is stored"),
         )
 
@@ -144,12 +146,12 @@ class PoissonEquation(Problem):
         return Physics(
             boundary={"u": 0.0},
             symmetries=("square",),
-            sentences={"source": self.source.sentence},
+            sentences={"field": self.field.sentence},
             drawing={"a": Drawing("a", "diverging"), "u": Drawing("u", "diverging")},
         )
 
     def inversions(self, setting: InverseProblem) -> dict[str, ClassicalMethod]:
-        return inversions(setting, self.source.prior(self.resolution), self._solver)
+        return inversions(setting, self.field.prior(self.resolution), self._solver)
 
     def forward(self, x: Float[np.ndarray, " m"]) -> Forward | None:
         """The map from a source at the nodes of the recipe to u at the points x, some of them."""
@@ -158,11 +160,11 @@ class PoissonEquation(Problem):
 
     @property
     def floats_per_sample(self) -> int:
-        return 12 * (2 * self.resolution - 1) ** 2 + 8 * self.source.modes**2
+        return 12 * (2 * self.resolution - 1) ** 2 + 8 * self.field.modes**2
 
     def solve(self, seed: int, samples: range, device: str | None = None) -> dict[str, np.ndarray]:
-        field, n = self.source.build(), self.resolution
-        basis = field.modes_at(self.source.positions(n, finer=2))
+        field, n = self.field.build(), self.resolution
+        basis = field.modes_at(self.field.positions(n, finer=2))
         a, u, error = np.empty((len(samples), n, n)), np.empty((len(samples), n, n)), list[float]()
         for row, sample in enumerate(samples):  # the bits of a product may depend on the batch
             fine = basis @ field.coefficients(seed, [sample])[0] @ basis.T
@@ -172,7 +174,7 @@ class PoissonEquation(Problem):
             distance = float(np.linalg.norm(u[row] - reference) / np.linalg.norm(reference))
             error.append(distance * (16 / 15 if self._solver.compact else 1))  # order 4
         check_size(u[:, None])
-        if self.source.edges == "zero":
+        if self.field.edges == "zero":
             a[:, self.domain.boundary] = 0
         return {
             "a": a.astype(np.float32),
@@ -182,8 +184,8 @@ class PoissonEquation(Problem):
 
     def checks(self) -> StoreChecks:
         """Checks of a store: the law of the source, and the equation in each sample."""
-        solver, prior = self._solver, self.source.prior(self.resolution)
-        first = int(self.source.edges == "zero" or self.source.law == "dirichlet-gaussian")
+        solver, prior = self._solver, self.field.prior(self.resolution)
+        first = int(self.field.edges == "zero" or self.field.law == "dirichlet-gaussian")
         at = np.linspace(first, self.resolution - 1 - first, min(_CHECKED, self.resolution - 2))
         at = np.unique(at.round().astype(int))
         covariance = prior.covariance(at)
@@ -195,7 +197,7 @@ class PoissonEquation(Problem):
             limit = EPSILON * (size + 2 * abs(a).max(axis=(1, 2)))  # of rounded u and a
             return abs(solver.residual(u, a)).max(axis=(1, 2)), limit
 
-        zero = ["u", "a"] if self.source.edges == "zero" else ["u"]
+        zero = ["u", "a"] if self.field.edges == "zero" else ["u"]
         return StoreChecks(
             (
                 GaussianCheck(
