@@ -250,6 +250,18 @@ def test_data_at_coarser_nodes_are_inverted_and_too_many_are_refused():
     ]  # fmt: skip
 
 
+def test_the_map_to_the_data_takes_sources_at_fewer_nodes():
+    one = small("poisson-quick")
+    values = one.compute(0, range(2))
+    forward = one.forward(np.linspace(0, 1, 17))
+    assert forward is not None
+    for a, u in zip(values["a"].astype(float), values["u"], strict=True):
+        size = np.abs(u).max()
+        # rounding to float32; then the interpolation of a rough source from nodes twice as far
+        assert abs(forward(a) - u[::2, ::2]).max() < 1e-6 * size
+        assert 1e-4 * size < abs(forward(a[::2, ::2]) - u[::2, ::2]).max() < 2e-2 * size
+
+
 def test_priors_state_their_modes():
     with pytest.raises(ValueError, match="5 modes"):
         SourcePrior(np.ones((9, 5)), np.ones((4, 4)))

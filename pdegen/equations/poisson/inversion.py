@@ -187,7 +187,7 @@ def inversions(
 
     return {
         "exact posterior": ClassicalMethod(
-            "the mean and deviation of Bayes' formula, which no method can beat on average",
+            "the exact answer: no method has a smaller mean square error; states its uncertainty",
             (1.0,),
             with_prior(prior, known=True),
         ),

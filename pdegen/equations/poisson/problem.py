@@ -154,9 +154,21 @@ class PoissonEquation(Problem):
         return inversions(setting, self.field.prior(self.resolution), self._solver)
 
     def forward(self, x: Float[np.ndarray, " m"]) -> Forward | None:
-        """The map from a source at the nodes of the recipe to u at the points x, some of them."""
-        every = strided(self.resolution, len(x))
-        return lambda a: self._solver(a)[..., every, every]
+        """The map from a source to u at the points x, which are nodes of the recipe.
+
+        Sources at other numbers of nodes are interpolated linearly.
+        """
+        n, solver = self.resolution, self._solver
+        every = strided(n, len(x))
+
+        def solution(a: Float[np.ndarray, "m m"]) -> Float[np.ndarray, "points points"]:
+            if len(a) == n:
+                return solver(a)[every, every]
+            coarse, fine = (np.linspace(0, 1, count) for count in (len(a), n))
+            weights = np.stack([np.interp(fine, coarse, row) for row in np.eye(len(a))], axis=1)
+            return solver(weights @ a @ weights.T)[every, every]
+
+        return solution
 
     @property
     def floats_per_sample(self) -> int:
