@@ -13,6 +13,8 @@ means whose rank among 39 draws is in the middle 90 %.
 
 from __future__ import annotations
 
+import argparse
+
 import numpy as np
 
 from pdegen.equations.poisson.inversion import SourceInversion
@@ -82,11 +84,16 @@ def _blocks(f: np.ndarray) -> np.ndarray:
 
 
 def main() -> None:
-    for name in RECIPES:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("recipes", nargs="*", default=list(RECIPES))
+    parser.add_argument("--samples", type=int, help="of each recipe; default: all")
+    asked = parser.parse_args()
+    for name in asked.recipes:
         recipe = load_recipe(name)
-        problem, few = recipe.problem, range(40)
+        problem, count = recipe.problem, asked.samples or recipe.samples
         assert isinstance(problem, PoissonEquation)
-        values = problem.compute(recipe.seed, range(recipe.samples))
+        few = range(min(40, count))
+        values = problem.compute(recipe.seed, range(count))
         stated = values["error"]
         print(f"{name}: median {np.median(stated):.2g}, largest {stated.max():.2g}")
         print(f"  {comparison(stated[: len(few)], true_errors(recipe, few))}", flush=True)
@@ -96,7 +103,7 @@ def main() -> None:
             distance = np.linalg.norm(values["u"][: len(few)] - u) / np.linalg.norm(u)
             print(f"  {100 * distance:.2g} % from the solutions of Poisson's equation")
         if problem.resolution == 128 and problem.field.points == "centres":
-            posterior_figures(recipe, range(100))
+            posterior_figures(recipe, range(min(100, count)))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from jaxtyping import Float
@@ -135,7 +135,7 @@ class PoissonEquation(Problem):
 
     def variables(self) -> tuple[Variable, ...]:
         k = self.wave_number
-        constants = {"wave_number": k} if k else {}
+        constants: dict[str, Any] = {"wave_number": k} if k else {}
         return (
             function(self.domain, "a", "input", "source a at the nodes"),
             function(self.domain, "u", "target", "solution u", **constants),
