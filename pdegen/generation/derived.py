@@ -61,9 +61,10 @@ def add_noise(
     """Write a copy of a sealed store with noise added to one variable. In the copy, this variable
     has an additional axis `level`.
 
-    The noisy samples of a split equal `noise.build()(u, noise.seed, samples, std)`, bit for
-    bit. Here u are the values of the split without noise, and samples are their numbers in the
-    store. This holds for any number of workers and after any interruption.
+    The noisy samples of a split equal `noise.build()(u, noise.seed, samples, std)`, bit for bit,
+    with the positions of the values as `points`. Here u are the values of the split without noise,
+    and samples are their numbers in the store. This holds for any number of workers and after any
+    interruption.
 
     Args:
         parent: Path or URL of the sealed store.
@@ -185,7 +186,8 @@ class NoiseJob(Job):
         """Raise StoreError if this noise cannot be added to the variable."""
         try:
             noise = max(self.noises, key=lambda noise: noise.level)
-            noise.build()(np.zeros((1, *std.shape)), noise.seed, [0], std)
+            points = _points(open_sealed(self.parent), self.variable)
+            noise.build()(np.zeros((1, *std.shape)), noise.seed, [0], std, points=points)
         except ValueError as error:
             raise StoreError(f"{self.variable} of {self.parent}: {error}") from None
 
@@ -220,9 +222,10 @@ class NoiseJob(Job):
         u = values[self.variable]
         noisy = np.empty((len(u), len(self.noises), *u.shape[1:]), dtype=u.dtype)
         numbers = self._numbers(parent)[samples.start : samples.stop]
+        points = _points(parent, self.variable)
         with np.errstate(over="ignore"):
             for k, noise in enumerate(self.noises):
-                noisy[:, k] = noise.build().add(u, noise.seed, numbers, std)
+                noisy[:, k] = noise.build().add(u, noise.seed, numbers, std, points=points)
         finite = np.isfinite(noisy.reshape(len(u), -1)).all(axis=1)
         finite |= np.isin(np.array(samples), parent.skipped)
         if not finite.all():
@@ -260,6 +263,18 @@ class NoiseJob(Job):
 def _coordinates(parent: Store) -> Iterator[Coordinate]:
     for name, array in sorted(parent.description.coordinates.items()):
         yield Coordinate(name, array.dims, parent.values(name), parent.raw_attributes_of(name))
+
+
+def _points(parent: Store, variable: str) -> np.ndarray:
+    """Positions of the values of a variable: coordinates of its axes, or (i + ½)/n without them."""
+    array = parent.arrays[variable]
+    along = [
+        parent.values(axis).astype(np.float64)
+        if axis in parent.coordinates and parent.arrays[axis].dims == (axis,)
+        else (np.arange(n) + 0.5) / n
+        for axis, n in zip(array.dims[1:], array.shape[1:], strict=True)
+    ]
+    return np.stack(np.meshgrid(*along, indexing="ij"), axis=-1)
 
 
 def _training_blocks(parent: Store) -> Iterator[range]:

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from pdegen.domains import CellGrid
+from pdegen.sampling.noise_law import NoiseLaw
 
 # Linear maps from fields to data with their transposes, and the misfit to noisy data.
 
@@ -234,12 +235,13 @@ class Estimate:
     draws: Float[np.ndarray, " members *cells"] | None = None  # of the posterior, if any
 
 
-# from data and the deviation of their noise, both of the shape of the points or (sensors,)
-Inversion = Callable[[np.ndarray, np.ndarray], Estimate]
+# from data of the shape of the points or (sensors,), and the law of their noise, or the deviation
+# of independent Gaussian noise
+Inversion = Callable[[np.ndarray, NoiseLaw | np.ndarray], Estimate]
 
 
-# from data, the deviation of their noise, and an initial coefficient on any cells
-Correction = Callable[[np.ndarray, np.ndarray, np.ndarray], Estimate]
+# from data, the law of their noise, and an initial coefficient on any cells
+Correction = Callable[[np.ndarray, NoiseLaw | np.ndarray, np.ndarray], Estimate]
 
 
 # from a coefficient to data without noise

@@ -14,6 +14,7 @@ from pdegen.domains import CellGrid, PeriodicGrid
 from pdegen.inverse.tikhonov import newton_step
 from pdegen.numerics.errors import SolveError
 from pdegen.sampling.gaussian import NormalStream, SquareGaussianField
+from pdegen.sampling.noise_law import Filter, NoiseLaw
 
 # Covariance of the difference between data and prediction, which is noise plus model error.
 
@@ -83,16 +84,29 @@ class ModelError:
         remainder = float(np.sqrt((sizes[rank:] ** 2).sum() / count / mean.size))
         return cls(mean, directions.reshape(rank, *mean.shape), remainder)
 
-    def with_noise(self, std: Float[np.ndarray, " *data"], size: float) -> LowRankCovariance:
-        """The covariance of the sum of model error, independent noise and the rounding to float32.
+    def with_noise(
+        self,
+        noise: NoiseLaw | Float[np.ndarray, " *data"],
+        size: float,
+        predicted: Float[np.ndarray, " *data"] | None = None,
+        residual: Float[np.ndarray, " *data"] | None = None,
+    ) -> LowRankCovariance:
+        """The covariance of the sum of model error, noise and the rounding to float32.
 
         Args:
-            std: Standard deviation of the independent noise, 0 without noise.
+            noise: Law of the noise, or the deviation of independent noise, 0 without noise.
             size: Root mean square of the data, which determines the size of the rounding errors.
+            predicted, residual: Prediction and residual, on which the variance may depend.
         """
-        return LowRankCovariance(
-            np.sqrt(std**2 + self.remainder**2 + (_FLOOR * size) ** 2), self.directions
-        )
+        law, directions = NoiseLaw.of(noise), self.directions
+        if law.directions is not None:
+            directions = np.concatenate([directions, law.directions])
+        law = law.plus(self.remainder**2, (_FLOOR * size) ** 2)
+        return LowRankCovariance(np.sqrt(law.variance(predicted, residual)), directions)
+
+    def observed(self, by: Filter) -> ModelError:
+        """The distribution of the error K (u - u_model)."""
+        return replace(self, mean=by(self.mean), directions=by(self.directions))
 
 
 # A Gaussian field as a prior. Its unknown coefficients are independent N(0, 1) variables.
@@ -305,14 +319,44 @@ class GaussianEstimate:
 
 
 @dataclass(frozen=True)
+class ObservedMap:
+    """The map K G, whose derivative is K J."""
+
+    forward: SmoothMap  # G
+    by: Filter  # K
+
+    def linearise(self, xi: Unknowns) -> LinearisedObservation:
+        return LinearisedObservation(self.forward.linearise(xi), self.by)
+
+
+@dataclass(frozen=True)
+class LinearisedObservation:
+    """The map K G and its derivative at a point."""
+
+    at: LinearisedMap
+    by: Filter
+
+    @property
+    def values(self) -> Data:
+        return self.by(self.at.values)
+
+    def jvp(self, change: Float[np.ndarray, "*k p"]) -> Float[np.ndarray, "*k m"]:
+        return self.by(self.at.jvp(change))
+
+    def vjp(self, v: Data) -> Unknowns:
+        return self.at.vjp(self.by.transposed(v))
+
+
+@dataclass(frozen=True)
 class GaussianInversion:
     """Minimise ½ |(d - G(ξ))/σ|² + ½ |ξ|² over ξ by Gauss-Newton steps.
 
     The minimiser is the maximum a posteriori estimate for the data d = G(ξ) + e, e ~ N(0, diag σ²),
-    and the prior ξ ~ N(0, 1). Each step is halved until the objective decreases. If G is linear,
-    Laplace's approximation is the exact posterior. If G is nonlinear and the noise is small, the
-    minimum lies in a narrow valley. The method therefore begins with a deviation larger than σ, and
-    decreases it to σ.
+    and the prior ξ ~ N(0, 1). If the law of the noise is not Gaussian, σ is renewed before each
+    step; correlation of the noise is ignored. Each step is halved until the objective decreases.
+    If G is linear, Laplace's approximation is the exact posterior. If G is nonlinear and the noise
+    is small, the minimum lies in a narrow valley. The method therefore begins with a deviation
+    larger than σ, and decreases it to σ.
 
     References: T. Bui-Thanh et al., A computational framework for infinite-dimensional Bayesian
     inverse problems I, SIAM J. Sci. Comput. 35 (2013), section 5.
@@ -326,26 +370,36 @@ class GaussianInversion:
     limit: int = 200  # largest number of iterations for the linear system of a step
     rtol: float = 1e-4  # relative tolerance of the linear systems
 
-    def __call__(self, data: Data, std: Data, start: Unknowns) -> GaussianEstimate:
-        """Estimate ξ for one sample from data d with noise of deviation σ, starting at `start`.
+    def __call__(self, data: Data, noise: NoiseLaw | Data, start: Unknowns) -> GaussianEstimate:
+        """Estimate ξ for one sample from data d, starting at `start`. The noise is given by its law
+        or, for independent Gaussian noise, by its deviation σ.
 
         Raises ValueError if a deviation is not positive, and SolveError if G cannot be solved at
         the start.
         """
-        if not bool(np.all(std > 0)):
+        law = NoiseLaw.of(noise)
+        if law.observation is not None:
+            return replace(self, forward=ObservedMap(self.forward, law.observation))(
+                data, replace(law, observation=None), start
+            )
+        law = law.independent
+        if not bool(np.all(law.std > 0)):
             raise ValueError("the deviation of the noise must be positive")
-        size, noise = float(np.sqrt(np.mean(data**2))), float(np.mean(std))
+        size, mean = float(np.sqrt(np.mean(data**2))), float(np.mean(law.std))
         linearised, solves = self.forward.linearise(start), 1
-        estimate = GaussianEstimate(start, linearised, data, std, solves)
-        for share in (*(s for s in self.added_noise if s * size > noise), 0.0):
-            sigma = np.sqrt(std**2 + (share * size) ** 2)
-            estimate = self._maximised(replace(estimate, std=sigma, converged=False))
+        estimate = GaussianEstimate(start, linearised, data, law.std, solves)
+        for share in (*(s for s in self.added_noise if s * size > mean), 0.0):
+            estimate = self._maximised(
+                replace(estimate, converged=False), law.plus((share * size) ** 2)
+            )
         return estimate
 
-    def _maximised(self, estimate: GaussianEstimate) -> GaussianEstimate:
-        """Maximise the posterior density for the σ of an estimate, starting at that estimate."""
+    def _maximised(self, estimate: GaussianEstimate, law: NoiseLaw) -> GaussianEstimate:
+        """Maximise the posterior density for a law of the noise, starting at an estimate."""
         for _ in range(self.steps):
-            xi, at, sigma = estimate.coefficients, estimate.linearised, estimate.std
+            xi, at = estimate.coefficients, estimate.linearised
+            sigma = np.sqrt(law.variance(at.values, estimate.data - at.values))
+            estimate = replace(estimate, std=sigma)
             used = 0  # solves of this step
 
             def hessian(v: np.ndarray, at: LinearisedMap = at, s: Data = sigma) -> np.ndarray:

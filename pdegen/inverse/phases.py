@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,9 +11,10 @@ import scipy  # pyright: ignore[reportMissingTypeStubs]
 from jaxtyping import Float
 
 from pdegen.domains import CellGrid
-from pdegen.inverse.classical import Observation, interpolation
+from pdegen.inverse.classical import Composition, Observation, interpolation
 from pdegen.inverse.gaussian import Coefficients, LowRankCovariance, ModelError, Prior
 from pdegen.inverse.tikhonov import newton_step, settled
+from pdegen.sampling.noise_law import NoiseLaw
 
 Field = Float[np.ndarray, "n n"]
 _FITS = 1.02  # misfit that ends the steps: further steps fit noise, and the error grows again
@@ -52,6 +53,14 @@ class GridModel:
     # largest number of further steps of the last width, which end where the misfit is that of the
     # noise (the discrepancy principle), or where the objective hardly decreases
     extra_steps: int = 0
+
+    def observed(self, law: NoiseLaw) -> GridModel:
+        """The model of the data K H u, where K is the observation of the noise law."""
+        by = law.observation
+        if by is None:
+            return self
+        observation = Composition(self.observation, by)
+        return replace(self, observation=observation, error=self.error.observed(by))
 
 
 @dataclass
@@ -106,21 +115,23 @@ class PhaseInversion:
     rtol: float = 0.03  # relative tolerance of the linear systems
 
     def __call__(
-        self, data: np.ndarray, std: np.ndarray, start: Coefficients | None = None
+        self, data: np.ndarray, noise: NoiseLaw | np.ndarray, start: Coefficients | None = None
     ) -> PhaseEstimate:
         """Estimate the phases of one sample.
 
         Args:
             data: The data d.
-            std: Standard deviation of the noise.
+            noise: Law of the noise, or the deviation of independent Gaussian noise. A variance that
+                depends on prediction and residual is renewed before each step.
             start: Initial coefficients ξ. If they are given, only the finest model is used.
         """
+        law = NoiseLaw.of(noise)
         models = self.models if start is None else self.models[-1:]
         xi, work = models[0].prior.zero if start is None else start, Work()
         for model in models[:-1]:
-            descent = _Descent(self, model, data, std, work)
+            descent = _Descent(self, model, data, law, work)
             xi = descent.run(model.prior.transferred(xi))
-        descent = _Descent(self, models[-1], data, std, work)
+        descent = _Descent(self, models[-1], data, law, work)
         return descent.estimate(descent.run(models[-1].prior.transferred(xi)))
 
     def start(self, p: Float[np.ndarray, "k k"]) -> Coefficients:
@@ -134,6 +145,28 @@ class PhaseInversion:
         return prior.nearest(_EDGE * scale * scipy.special.ndtri(clipped), _BLUR * scale)
 
 
+class _Errors:
+    """The covariance R of noise and model error for the weights of a step."""
+
+    def __init__(self, error: ModelError, law: NoiseLaw, data: np.ndarray) -> None:
+        self.error, self.law, self.data = error, law, data - error.mean
+        self.size = float(np.sqrt(np.mean(data**2)))
+        self.covariance: LowRankCovariance = error.with_noise(law, self.size)
+
+    def renew(self, r: np.ndarray) -> None:
+        """Compute R for the residual r, if the law of the noise depends on it."""
+        if not self.law.is_fixed:
+            self.covariance = self.error.with_noise(self.law, self.size, self.data - r, r)
+
+    def weighted(self, r: np.ndarray) -> np.ndarray:
+        """R⁻¹ r."""
+        return self.covariance.inverse(r)
+
+    def misfit(self, r: np.ndarray) -> float:
+        """rᵀ R⁻¹ r/m for m measured data."""
+        return float(np.mean(r * self.weighted(r))) / self.law.present
+
+
 class _Descent:
     """The Gauss-Newton iteration on the cells of one model."""
 
@@ -142,13 +175,12 @@ class _Descent:
         method: PhaseInversion,
         model: GridModel,
         data: np.ndarray,
-        std: np.ndarray,
+        law: NoiseLaw,
         work: Work,
     ) -> None:
-        self.method, self.model, self.work = method, model, work
-        self.data = data - model.error.mean
-        size = float(np.sqrt(np.mean(data**2)))
-        self.covariance: LowRankCovariance = model.error.with_noise(std, size)
+        self.method, self.model, self.work = method, model.observed(law), work
+        self.errors = _Errors(self.model.error, law, data)
+        self.data = self.errors.data
         self.scale = float(np.sqrt(np.mean(model.prior.std**2)))
         self.width = self.scale
         self.converged = False
@@ -160,8 +192,9 @@ class _Descent:
             xi = self.step(xi)
         for _ in range(model.extra_steps):
             r = self.residual(xi)
-            costs.append(self.cost(r, self.covariance.inverse(r), xi))
-            self.converged = self.misfit(r) <= _FITS or settled(costs, _SETTLED)
+            self.errors.renew(r)
+            costs.append(self.cost(r, self.errors.weighted(r), xi))
+            self.converged = self.errors.misfit(r) <= _FITS or settled(costs, _SETTLED)
             moved = xi if self.converged else self.step(xi)
             if moved is xi:
                 break
@@ -174,6 +207,7 @@ class _Descent:
         p, slope = self.phase(xi)
         at = self.linearised(p)
         r = self.data - model.observation(at.u)
+        self.errors.renew(r)
 
         def transposed(weighted: np.ndarray) -> Coefficients:
             self.work.derivatives += 1
@@ -182,16 +216,16 @@ class _Descent:
         def hessian(v: Coefficients) -> Coefficients:
             self.work.derivatives += 1
             change = model.observation(at.jvp(slope * prior.field_of(v)))
-            return self.method.weight * v + transposed(self.covariance.inverse(change))
+            return self.method.weight * v + transposed(self.errors.weighted(change))
 
-        weighted = self.covariance.inverse(r)
+        weighted = self.errors.weighted(r)
         downhill = transposed(weighted) - self.method.weight * xi
         step = newton_step(hessian, downhill, self.method.limit, self.method.rtol)
         cost, length = self.cost(r, weighted, xi), 1.0
         while length >= _SHORTEST:
             moved = xi + length * step
             r = self.residual(moved)
-            if self.cost(r, self.covariance.inverse(r), moved) < cost:
+            if self.cost(r, self.errors.weighted(r), moved) < cost:
                 return moved
             length /= 2
         return xi
@@ -209,12 +243,9 @@ class _Descent:
         p, _ = self.phase(xi)
         return self.data - self.model.observation(self.linearised(p).u)
 
-    def misfit(self, r: np.ndarray) -> float:
-        return float(np.mean(r * self.covariance.inverse(r)))
-
     def estimate(self, xi: Coefficients) -> PhaseEstimate:
         p, _ = self.phase(xi)
-        misfit = self.misfit(self.residual(xi))
+        misfit = self.errors.misfit(self.residual(xi))
         return PhaseEstimate(p, xi, self.width, misfit, self.work, self.converged)
 
     def cost(self, r: np.ndarray, weighted: np.ndarray, xi: Coefficients) -> float:
@@ -289,20 +320,23 @@ class LevelSet:
             raise ValueError(f"smoothing must be positive, got {self.smoothing}")
 
     def __call__(
-        self, data: Float[np.ndarray, " *data"], std: Float[np.ndarray, " *data"]
+        self, data: Float[np.ndarray, " *data"], noise: NoiseLaw | Float[np.ndarray, " *data"]
     ) -> ShapeEstimate:
         """Reconstruct the phases of one sample.
 
-        `std` is the standard deviation of the noise, 0 if the data are exact.
+        `noise` is the law of the noise, or the deviation of independent Gaussian noise, 0 if the
+        data are exact. A variance that depends on prediction and residual is renewed before each
+        step.
         """
+        law = NoiseLaw.of(noise)
         phi, solves, steps = np.zeros((self.models[0].prior.grid.n,) * 2), 0, 0
         for model in self.models[:-1]:
-            motion = _Motion(model, self.smoothing, data, std)
+            motion = _Motion(model, self.smoothing, data, law)
             phi = motion.run(_interpolated(phi, model.prior.grid), _COARSE_STEPS)
             solves, steps = solves + motion.solves, steps + motion.steps
-        motion = _Motion(self.models[-1], self.smoothing, data, std)
+        motion = _Motion(self.models[-1], self.smoothing, data, law)
         phi = motion.run(_interpolated(phi, self.models[-1].prior.grid), self.limit)
-        misfit, (fraction, _) = motion.misfit(motion.residual(phi)), motion.fraction(phi)
+        misfit, (fraction, _) = motion.errors.misfit(motion.residual(phi)), motion.fraction(phi)
         solves, steps = solves + motion.solves, steps + motion.steps
         return ShapeEstimate(fraction, phi, misfit, solves, steps, motion.converged)
 
@@ -311,13 +345,17 @@ class _Motion:
     """The level-set iteration on the cells of one model."""
 
     def __init__(
-        self, model: GridModel, smoothing: float, data: np.ndarray, std: np.ndarray
+        self,
+        model: GridModel,
+        smoothing: float,
+        data: np.ndarray,
+        noise: NoiseLaw | np.ndarray,
     ) -> None:
-        self.model, self.solves, self.steps = model, 0, 0
+        law = NoiseLaw.of(noise)
+        self.model, self.solves, self.steps = model.observed(law), 0, 0
         self.converged, n = False, model.prior.grid.n
-        self.data = data - model.error.mean
-        size = float(np.sqrt(np.mean(data**2)))
-        self.covariance: LowRankCovariance = model.error.with_noise(std, size)
+        self.errors = _Errors(self.model.error, law, data)
+        self.data = self.errors.data
         eigenvalues = (2 * n * np.sin(np.pi * np.arange(n) / (2 * n))) ** 2  # of -Δ on cells
         self.damping = (1 + smoothing**2 * (eigenvalues[:, None] + eigenvalues)) ** -0.5
 
@@ -328,7 +366,8 @@ class _Motion:
             at = self.model.forward.linearise(fraction)
             self.solves += 1
             r = self.data - self.model.observation(at.u)
-            misfit = self.misfit(r)
+            self.errors.renew(r)
+            misfit = self.errors.misfit(r)
             misfits.append(misfit)
             self.converged = misfit <= _FITS or settled(misfits, _SETTLED)
             if self.converged:
@@ -336,7 +375,7 @@ class _Motion:
             change = self.step(r, lambda v, at=at, delta=delta: at.jvp(delta * v),
                                lambda w, at=at, delta=delta: delta * at.vjp(w))  # fmt: skip
             length = 1.0
-            while self.misfit(self.residual(phi + length * change)) >= misfit:
+            while self.errors.misfit(self.residual(phi + length * change)) >= misfit:
                 length /= 2
                 if length < _SHORTEST_FLOW:
                     return phi
@@ -351,15 +390,15 @@ class _Motion:
         Conjugate gradients minimise the norm of r - J S w in the scalar product of R⁻¹, where J is
         the derivative of the data. `jvp` and `vjp` apply the derivative of u and its transpose.
         """
-        w, goal = np.zeros_like(self.damping), _RESIDUAL_LEFT**2 * self.misfit(r)
+        w, goal = np.zeros_like(self.damping), _RESIDUAL_LEFT**2 * self.errors.misfit(r)
         gradient = self.gradient(r, vjp)
         direction, rho = gradient, float(np.sum(gradient**2))
         for _ in range(_ITERATIONS):
             change = self.model.observation(jvp(self.smoothed(direction)))
             self.solves += 1
-            alpha = rho / float(np.sum(change * self.covariance.inverse(change)))
+            alpha = rho / float(np.sum(change * self.errors.weighted(change)))
             w, r = w + alpha * direction, r - alpha * change
-            if self.misfit(r) <= goal:
+            if self.errors.misfit(r) <= goal:
                 break
             gradient = self.gradient(r, vjp)
             before, rho = rho, float(np.sum(gradient**2))
@@ -369,7 +408,7 @@ class _Motion:
     def gradient(self, r: np.ndarray, vjp: Callable[[Field], Field]) -> Field:
         """Cosine coefficients of S Jᵀ R⁻¹ r, computed with one adjoint solve."""
         self.solves += 1
-        down = vjp(self.model.observation.transposed(self.covariance.inverse(r)))
+        down = vjp(self.model.observation.transposed(self.errors.weighted(r)))
         return self.damping * _fft.dctn(down, norm="ortho")
 
     def smoothed(self, w: Field) -> Field:
@@ -384,9 +423,6 @@ class _Motion:
         self.solves += 1
         fraction, _ = self.fraction(phi)
         return self.data - self.model.observation(self.model.forward.linearise(fraction).u)
-
-    def misfit(self, r: np.ndarray) -> float:
-        return float(np.mean(r * self.covariance.inverse(r)))
 
 
 def _interpolated(phi: Field, grid: CellGrid) -> Field:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -18,6 +18,7 @@ from pdegen.inverse.classical import (
     half_decades,
 )
 from pdegen.numerics.errors import SolveError
+from pdegen.sampling.noise_law import NoiseLaw
 from pdegen.schema import SchemaError
 
 # The linear system of a Gauss-Newton step, and the criterion that ends the steps.
@@ -147,13 +148,23 @@ class TikhonovInversion:
             self.shared["J"] = self.derivative(np.zeros(int(np.prod(self.shape))))
         return self.shared["J"]
 
-    def __call__(self, data: np.ndarray, std: np.ndarray) -> Estimate:
-        """The estimate for one sample, from data and the deviation of their noise."""
+    def __call__(self, data: np.ndarray, noise: NoiseLaw | np.ndarray) -> Estimate:
+        """The estimate for one sample, from data and the law of their noise, or the deviation of
+        independent Gaussian noise. Correlation of the noise is ignored."""
+        law = NoiseLaw.of(noise).raveled()
+        if (by := law.observation) is not None:
+
+            def observed(a: np.ndarray) -> np.ndarray:
+                return by(self.forward(a))
+
+            blurred = replace(self, forward=observed, shared={})
+            return blurred(data, replace(law, observation=None))
         d = data.ravel()
-        sigma = np.sqrt(std.ravel() ** 2 + _FLOOR**2 * np.mean(d**2))
         b, j = np.zeros(int(np.prod(self.shape))), self._first
         values, solves, taken, converged = self.data_of(b), 1, 0, False
         for _ in range(self.steps):
+            variance = law.variance(values, d - values)
+            sigma = np.sqrt(variance + _FLOOR**2 * np.mean(d**2))
             white = j / sigma[:, None]
             r = (d - values) / sigma
             gradient = white.T @ r - self.penalty @ b

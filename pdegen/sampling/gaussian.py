@@ -7,6 +7,7 @@ and grid. More modes add detail to this function.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -42,7 +43,13 @@ def stream_words(
     counter = torch().arange(1, (count + 3) // 4 + 1, device=device)  # NumPy's first counter is 1
     sample = torch().as_tensor(list(samples), dtype=counter.dtype, device=device)[:, None]
     zero = counter[:1] * 0
-    x = (counter, zero, zero, zero)  # shape (samples, blocks) from the second round on
+    x = _philox((counter, zero, zero, zero), seed, sample)  # each of shape (samples, blocks)
+    blocks = torch().stack(torch().broadcast_tensors(*x), dim=-1)  # (samples, blocks, 4)
+    return blocks.flatten(1)[:, :count]
+
+
+def _philox(x: tuple[Array, ...], seed: int, sample: Array) -> tuple[Array, ...]:
+    """The four words of each counter x, for the keys (seed, sample), all in int64."""
     for round_ in range(_ROUNDS):
         first = _signed(seed + round_ * _WEYL[0])
         second = sample + _signed(round_ * _WEYL[1])
@@ -50,8 +57,7 @@ def stream_words(
             (_upper(m, v), v * _signed(m)) for m, v in zip(_MULTIPLIERS, x[::2], strict=True)
         )
         x = high_1 ^ x[1] ^ first, low_1, high_0 ^ x[3] ^ second, low_0
-    blocks = torch().stack(torch().broadcast_tensors(*x), dim=-1)  # (samples, blocks, 4)
-    return blocks.flatten(1)[:, :count]
+    return x
 
 
 def _upper(m: int, v: Array) -> Array:
@@ -146,6 +152,56 @@ class NormalStream:
         uniform += 0.5
         uniform *= 2.0**-53
         return uniform
+
+
+_POSITIONS = 2.0**40  # numbers of positions in a unit of length
+_AXES = 4  # largest number of coordinates of a point
+
+
+class PointStream:
+    """Random numbers as functions of (seed, sample, position): a point has the same numbers on
+    every grid that holds it.
+
+    Philox4x64-10 with the key (seed, sample) and the counter (r(x₁), ..., r(x₄)) generates four
+    64-bit words for each point x, where r(x) = round(2⁴⁰ x). Coordinates that a point lacks are 0.
+
+    >>> fine, coarse = ((np.arange(n) + 0.5)[:, None] / n for n in (9, 3))
+    >>> numbers = PointStream(0, fine).normals_of([7], 9)
+    >>> bool((PointStream(0, coarse).normals_of([7], 3) == numbers[:, 1::3]).all())
+    True
+
+    Raises:
+        ValueError: If points have more than four coordinates.
+    """
+
+    def __init__(self, seed: int, points: Float[np.ndarray, "*grid d"]) -> None:
+        if points.shape[-1] > _AXES:
+            raise ValueError(f"points have at most {_AXES} coordinates, got {points.shape[-1]}")
+        self.seed, self.points = seed, points
+
+    @cached_property
+    def _counters(self) -> tuple[Int64[np.ndarray, "1 points"], ...]:
+        rounded = np.round(_POSITIONS * self.points.reshape(-1, self.points.shape[-1]))
+        counters = np.zeros((_AXES, 1, len(rounded)), np.int64)
+        counters[: rounded.shape[1], 0] = rounded.T
+        return tuple(counters)
+
+    def uniforms_of(self, samples: Sequence[int]) -> Float[np.ndarray, "4 batch points"]:
+        """The four uniform variates of each point, midpoints of 2⁵³ equal cells of (0, 1)."""
+        sample = np.array(samples, np.uint64).view(np.int64)[:, None]
+        words = np.stack(np.broadcast_arrays(*_philox(self._counters, self.seed, sample)))
+        return (((words >> 11) & (2**53 - 1)) + 0.5) * 2.0**-53
+
+    def normals_of(self, samples: Sequence[int], count: int) -> Float[np.ndarray, "batch points"]:
+        """A standard normal at each of the `count` points, from its first two words."""
+        if count != math.prod(self.points.shape[:-1]):
+            raise ValueError(f"expected one number for each point, got {count}")
+        return gaussian(*self.uniforms_of(samples)[:2])
+
+
+def gaussian(u: Float[np.ndarray, "..."], v: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+    """√(-2 log u) cos 2πv: standard normals of independent uniform variates (Box and Muller)."""
+    return np.sqrt(-2 * np.log(u)) * np.cos(2 * np.pi * v)
 
 
 @dataclass(frozen=True)

@@ -131,7 +131,14 @@ def noise_kinds_command(as_json: AsJson = False) -> None:
     from pipelines.config.keys import opening
 
     rows = [
-        {"kind": kind, "keys": KEYS_OF_KIND.get(kind, {}), "summary": opening(model)}
+        {
+            "kind": kind,
+            "keys": KEYS_OF_KIND.get(kind, {}),
+            "summary": opening(model),
+            "formula": model.latex,
+            "unit": model.unit,
+            "likelihood": model.likelihood,
+        }
         for kind, model in KINDS.items()
     ]
     if as_json:
@@ -141,6 +148,7 @@ def noise_kinds_command(as_json: AsJson = False) -> None:
     for row in rows:
         further = "".join(f"  (--set {key}={value})" for key, value in row["keys"].items())
         say(f"  {row['kind']:16} {row['summary']}{further}")
+        say(f"  {'':16} level in {row['unit']}; likelihood: {row['likelihood']}")
 
 
 @command(

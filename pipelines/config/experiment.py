@@ -23,7 +23,7 @@ from operators.training.step import Augmentation
 from operators.transforms import CircleSymmetries, DiagonalShifts, Normalizer, SquareSymmetries
 from pdegen.domains import Box, Cloud, Domain
 from pdegen.recipe import Recipe, load_recipe
-from pdegen.sampling.noise import Levels, NoiseKind, NoiseModel
+from pdegen.sampling.noise import Levels, NoiseKind, NoiseModel, recorded
 from pdegen.schema import (
     Count,
     Name,
@@ -290,9 +290,10 @@ class InputNoise(NoiseKind):
                 f"noise.on = {self.on!r} takes one level, got {list(self.level)}: only "
                 "the level of noise on inputs can vary, because the operator gets it as an input"
             )
-        if self.on_targets and self.kind == "sensors":
+        if self.on_targets and self.kind in ("sensors", "missing"):
+            absent = "without a sensor" if self.kind == "sensors" else "that are absent"
             raise ValueError(
-                "sensors sets inputs without a sensor to 0 and is not for targets: use "
+                f"{self.kind} sets inputs {absent} to 0 and is not for targets: use "
                 "noise.on = 'inputs', or another kind"
             )
         return self
@@ -300,7 +301,7 @@ class InputNoise(NoiseKind):
     @model_serializer(mode="wrap")
     def _in_order(self, content: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Serialise in the order of `NoiseKind`."""
-        table = content(self)
+        table = recorded(content(self))
         if table.get("on") == "inputs":
             del table["on"]
         return {key: table[key] for key in ("kind", "level") if key in table} | table

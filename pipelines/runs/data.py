@@ -77,6 +77,8 @@ class NoisyInputs:
         scale: Range of noise levels, if the level is an input of the operator; otherwise None.
         assumed_level: The noise level in the appended channel; None for the true level.
         fresh: Whether each epoch of training draws new noise.
+        points: Coordinates of the points, on which noise by point depends; None if samples have
+            different points.
     """
 
     noise: InputNoise
@@ -85,6 +87,7 @@ class NoisyInputs:
     scale: Levels | None = None
     assumed_level: float | None = None
     fresh: bool = False
+    points: np.ndarray | None = None
 
     @property
     def channels(self) -> int:
@@ -95,7 +98,8 @@ class NoisyInputs:
         noise, model, numbers = self.noise, self.noise.build(), self.numbers(samples)
         draw = 0 if epoch is None or not self.fresh else epoch + 1
         levels = None if noise.levels is None else noise.levels.drawn(noise.seed, numbers, draw)
-        noisy = model.add(a[..., 0], noise.seed, numbers, self.std, draw, levels)[..., None]
+        values, seed = a[..., 0], noise.seed
+        noisy = model.add(values, seed, numbers, self.std, draw, levels, self.points)[..., None]
         if self.scale is None:
             return noisy
         true = model.level if levels is None else levels
@@ -886,9 +890,9 @@ class Source:
         if noise.on_inputs:
             # each sample of a stream is used once, so its noise is new anyway
             fresh = stored and purpose == "training" and noise.fresh
-            noisy = noisy.with_noise(
-                NoisyInputs(noise, self.std(pairs), numbers, self.scale, self.assumed_level, fresh)
-            )
+            points = None if pairs.domain.moves else pairs.domain.points
+            std, told = self.std(pairs), (self.scale, self.assumed_level)
+            noisy = noisy.with_noise(NoisyInputs(noise, std, numbers, *told, fresh, points))
         if noise.on_targets and purpose == "training":
             targets = NoisyTargets(noise, self.target_std(pairs), numbers)
             noisy = noisy.with_target_noise(targets)

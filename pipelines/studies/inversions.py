@@ -25,6 +25,7 @@ from pdegen.inverse.classical import ClassicalMethod, Estimate, Forward, Inverse
 from pdegen.plugins import plugin_of
 from pdegen.recipe import Recipe
 from pdegen.sampling.noise import SensorNoise
+from pdegen.sampling.noise_law import NoiseLaw
 from pdegen.schema import SchemaError, flattened
 from pdegen.store.reading import open_sealed
 from pipelines.config.declared import parse_model
@@ -508,16 +509,26 @@ class ChosenWeight:
 
 @dataclass(frozen=True)
 class Observed:
-    """Data for a classical inversion: values at the data points, and the assumed standard
-    deviations of their noise.
+    """Data for a classical inversion: values at the data points, and the assumed laws of their
+    noise, one for each sample.
     """
 
     values: Float[np.ndarray, " samples *data"]
-    std: Float[np.ndarray, " samples *data"]
+    laws: Sequence[NoiseLaw]
+
+    @property
+    def std(self) -> Float[np.ndarray, " samples *data"]:
+        """Standard deviation of the noise at each point."""
+        return np.stack([law.std for law in self.laws])
+
+    @property
+    def stated(self) -> Sequence[NoiseLaw | Float[np.ndarray, " *data"]]:
+        """What methods get of the noise: its deviation, or its law if that says more."""
+        return [law.stated for law in self.laws]
 
     @property
     def first(self) -> Observed:
-        return Observed(self.values[:1], self.std[:1])
+        return Observed(self.values[:1], self.laws[:1])
 
 
 @dataclass(frozen=True)
@@ -632,11 +643,11 @@ class Inversions:
         """
         setting, model = self.setting, noise.build()
         values = pairs.a[:samples, ..., 0].double().numpy()
-        spread = self.source.std(pairs)
-        std = assumed_level * np.stack([model.equivalent(d, setting.u, spread) for d in values])
+        spread, points = self.source.std(pairs), pairs.domain.points
+        laws = [model.law(d, setting.u, spread, points).scaled(assumed_level) for d in values]
         if setting.sensors is None:
-            return Observed(values, std)
-        return Observed(values[:, setting.sensors], std[:, setting.sensors])
+            return Observed(values, laws)
+        return Observed(values[:, setting.sensors], [law.at(setting.sensors) for law in laws])
 
     def invert(self, name: str, weight: float, data: Observed) -> Inverted:
         return inverted(self.methods[name], weight, data)
@@ -646,7 +657,7 @@ class Inversions:
         assert self.corrector is not None
         correction = self.methods[self.corrector].correction
         assert correction is not None
-        return _timed(correction, data.values, data.std, answers)
+        return _timed(correction, data.values, data.stated, answers)
 
     def choice(
         self, name: str, data: Observed, known: Float[np.ndarray, " samples *m"]
@@ -667,8 +678,13 @@ class Inversions:
         solved = np.stack([self._forward(a) for a in fields])
         if self.setting.sensors is not None:
             solved = solved[:, self.setting.sensors]
+        observations = [law.observation for law in data.laws]
+        solved = np.stack(
+            [u if by is None else by(u) for u, by in zip(solved, observations, strict=True)]
+        )
         squares = ((data.values - solved) / data.std) ** 2
-        return np.sqrt(squares.reshape(len(fields), -1).mean(axis=1))
+        present = np.array([law.present for law in data.laws])
+        return np.sqrt(squares.reshape(len(fields), -1).mean(axis=1) / present)
 
     @property
     def has_forward(self) -> bool:
@@ -693,7 +709,7 @@ class Inversions:
 
 def inverted(method: ClassicalMethod, weight: float, data: Observed) -> Inverted:
     """Estimates of a method with a regularisation weight."""
-    return _timed(method.with_weight(weight), data.values, data.std)
+    return _timed(method.with_weight(weight), data.values, data.stated)
 
 
 def chosen_weight(
@@ -798,7 +814,7 @@ def on_cells(a: Float[np.ndarray, " *cells"], cells: int) -> Float[np.ndarray, "
     return a
 
 
-def _timed(invert: Callable[..., Estimate], *arguments: np.ndarray) -> Inverted:
+def _timed(invert: Callable[..., Estimate], *arguments: Sequence[Any] | np.ndarray) -> Inverted:
     samples = list(zip(*arguments, strict=True))
     invert(*samples[0])  # computes what all samples share
     start = process_time()

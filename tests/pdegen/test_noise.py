@@ -10,18 +10,25 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pdegen.sampling.gaussian import NormalStream
+from pdegen.sampling.gaussian import NormalStream, PointStream
 from pdegen.sampling.noise import (
     KINDS,
+    BlurNoise,
     CorrelatedNoise,
+    DriftNoise,
     EnsembleNoise,
+    ImpulseNoise,
+    MissingNoise,
     MultiplicativeNoise,
     Noise,
     NoiseKind,
     PublishedNoise,
+    QuantisedNoise,
     RelativeNoise,
     SensorNoise,
+    ShotNoise,
     SNRNoise,
+    StudentNoise,
     pointwise_std,
 )
 from pdegen.schema import SchemaError
@@ -40,8 +47,12 @@ def those(*without):
 
 
 ALL = those()
-WITH_LEVEL_ZERO = those(SensorNoise, SNRNoise)
+WITH_LEVEL_ZERO = those(SensorNoise, SNRNoise, ImpulseNoise, DriftNoise, BlurNoise, MissingNoise)
+PROPORTIONAL = those(
+    SensorNoise, SNRNoise, ImpulseNoise, DriftNoise, MissingNoise, ShotNoise, QuantisedNoise
+)
 OWN_NUMBERS = those(PublishedNoise)
+RANDOM = those(PublishedNoise, QuantisedNoise)  # a rounding error is a function of u
 
 
 def fields(shape, batch=5, dtype=np.float64):
@@ -188,14 +199,14 @@ def test_a_sample_does_not_depend_on_its_batch(kind, shape):
     assert (applied(kind, u[::-1].copy(), range(14, 9, -1)) == batch[::-1]).all()
 
 
-@OWN_NUMBERS
+@RANDOM
 def test_training_and_test_samples_have_independent_noise(kind):
     u = np.ones((1, 4000))
     sigma = np.ones(4000)
     train, test = (kind(0.3)(u, 0, [sample], sigma)[0] - 1 for sample in (0, 1023))
     seen = train != -1  # at the sensors
-    # two correlated fields have about n l independent values
-    allowed = 1.0 if kind is CorrelatedNoise else 4.5 / np.sqrt(seen.sum())
+    # two correlated fields have about n l independent values, and those of drift have two
+    allowed = 1.0 if kind in (CorrelatedNoise, DriftNoise) else 4.5 / np.sqrt(seen.sum())
     assert abs(np.corrcoef(train[seen], test[seen])[0, 1]) < allowed
 
 
@@ -204,7 +215,7 @@ def test_published_noise_is_shared_by_training_and_test():
     assert (applied(PublishedNoise, u, range(5)) == applied(PublishedNoise, u, range(90, 95))).all()
 
 
-@ALL
+@those(QuantisedNoise)
 def test_epochs_and_seeds_have_independent_noise(kind):
     u = np.ones((2000, 6))
     sigma = np.ones(6)
@@ -238,11 +249,155 @@ def test_kinds_stand_in_one_list(root):
                 assert not all(kind in ast.unparse(node) for kind in KINDS), (path, node.lineno)
 
 
-@WITH_LEVEL_ZERO
+@PROPORTIONAL
 def test_another_level_scales_the_same_noise(kind):
     u = np.ones((3, 7))
     weak, strong = applied(kind, u, level=0.1) - u, applied(kind, u, level=0.4) - u
     assert strong == pytest.approx(4 * weak, abs=1e-14)  # u is subtracted
+
+
+# noise by point
+
+
+def centres(n):
+    along = (np.arange(n) + 0.5) / n
+    return np.stack(np.meshgrid(along, along, indexing="ij"), axis=-1)
+
+
+@pytest.mark.parametrize("kind", [
+    EnsembleNoise, StudentNoise, ImpulseNoise, ShotNoise, QuantisedNoise, DriftNoise, MissingNoise,
+])  # fmt: skip
+def test_a_sensor_has_the_same_noise_on_every_grid_that_holds_it(kind):
+    """43 x 43 cell centres are among those of 129 x 129 cells, and 7 x 7 of them again."""
+    noise = kind(0.1, by="point")
+    u = 1 + np.random.default_rng(0).random((2, 129, 129))
+    fine = noise(u, 5, [3, 4], np.ones((129, 129)), 2)
+    coarse = noise(u[:, 1::3, 1::3], 5, [3, 4], np.ones((43, 43)), 2)
+    assert (fine[:, 1::3, 1::3] == coarse).all()
+    points = centres(43)[3::6, 3::6]
+    some = noise(u[:, 10::18, 10::18], 5, [3, 4], np.ones((7, 7)), 2, points=points)
+    assert (fine[:, 10::18, 10::18] == some).all()
+    assert (coarse != u[:, 1::3, 1::3]).any()
+
+
+def test_words_of_a_point_are_those_of_numpy():
+    points = np.array([[0.25, 0.5, 0.0], [1.0, 0.125, 2.0]])
+    found = PointStream(2**64 - 5, points).uniforms_of([7, 2**63 + 1])
+    for row, sample in enumerate((7, 2**63 + 1)):
+        for column, x in enumerate(points):
+            counter = [int(2**40 * value) for value in x]
+            counter[0] -= 1  # NumPy increments it first
+            key, counter = (np.array(v, np.uint64) for v in ([2**64 - 5, sample], [*counter, 0]))
+            philox = np.random.Philox(key=key, counter=counter)
+            expected = ((philox.random_raw(4) >> np.uint64(11)).astype(float) + 0.5) * 2.0**-53
+            assert (found[:, row, column] == expected).all()
+
+
+def test_noise_by_point_is_white():
+    noise = EnsembleNoise(1.0, by="point")(
+        np.zeros((4, 300, 300)), 0, range(4), np.ones((300, 300))
+    )
+    count = noise.size
+    assert abs(noise.mean()) < 4 / np.sqrt(count)
+    assert noise.std() == pytest.approx(1, abs=4 / np.sqrt(2 * count))
+    for other in (noise[:, 1:], noise[:, :, 1:], noise[1:]):
+        same = noise[tuple(slice(n) for n in other.shape)]
+        assert abs(np.corrcoef(same.ravel(), other.ravel())[0, 1]) < 4 / np.sqrt(count)
+
+
+# the laws of new kinds
+
+
+def test_student_noise_has_its_distribution():
+    values = StudentNoise(1.0, freedom=5.0)(np.zeros((1, 10**5)), 0, [0], np.ones(10**5))[0]
+    assert stats.kstest(values / np.sqrt(3 / 5), stats.t(5).cdf).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("mean", [0.3, 20.0, 3e6])
+def test_shot_noise_counts_with_the_law_of_poisson(mean):
+    """Of a level ε and σ̄ = 1, counts have the mean u/ε²."""
+    u = np.full((1, 10**5), mean * 0.01)
+    counts = ShotNoise(0.1)(u, 0, [0], np.ones(10**5))[0] / 0.01
+    assert abs(counts - np.round(counts)).max() < 1e-6 * max(mean, 1)
+    # five deviations of the mean and of the variance of 10⁵ counts
+    assert counts.mean() == pytest.approx(mean, abs=5 * np.sqrt(mean / 10**5))
+    assert counts.var() == pytest.approx(mean, rel=5 * np.sqrt((2 + 1 / mean) / 10**5))
+    if mean < 100:
+        zero = np.exp(-mean)
+        share = np.mean(np.round(counts) == 0)
+        assert share == pytest.approx(zero, abs=5 * np.sqrt(zero / 10**5) + 1e-9)
+
+
+def test_negative_values_have_no_counts():
+    noisy = ShotNoise(0.1)(np.array([[-1.0, 0.0, 1.0]]), 0, [0], np.ones(3))[0]
+    assert (noisy[:2] == 0).all()
+    assert noisy[2] > 0
+
+
+def test_impulses_are_as_many_and_as_large_as_declared():
+    for unit, size in (("deviation", 6.0), ("absolute", 3.0)):
+        noise = ImpulseNoise(0.0, 0.2, 3.0, unit)
+        values = noise(np.zeros((1, 10**5)), 0, [0], np.full(10**5, 2.0))[0]
+        assert set(np.unique(values)) == {-size, 0.0, size}
+        # five deviations of shares of 10⁵
+        assert np.mean(values != 0) == pytest.approx(0.2, abs=5 * 0.4 / np.sqrt(10**5))
+        assert np.mean(values > 0) == pytest.approx(0.1, abs=5 * 0.3 / np.sqrt(10**5))
+
+
+def test_quantised_values_are_multiples_of_the_step():
+    step, u = 0.1 * np.sqrt(12) * 2.0, fields((50,))
+    noisy = QuantisedNoise(0.1)(u, 0, range(5), np.full(50, 2.0))
+    assert noisy / step == pytest.approx(np.round(u / step), abs=1e-12)
+    assert (QuantisedNoise(0.0, base=0.1)(u, 0, range(5), np.ones(50)) != u).all()
+
+
+def test_drift_is_an_affine_function_of_the_stated_size():
+    noise = DriftNoise(0.1, base=0.0)
+    drift = noise(np.zeros((4000, 12, 12)), 0, range(4000), np.full((12, 12), 2.0))
+    assert abs(np.diff(drift, 2, axis=1)).max() < 1e-12
+    assert abs(np.diff(np.diff(drift, axis=1), axis=2)).max() < 1e-12
+    law = noise.law(drift[0], drift, np.full((12, 12), 2.0))
+    measured = np.einsum("sij,skl->ijkl", drift, drift) / 4000
+    expected = np.einsum("nij,nkl->ijkl", law.directions, law.directions)
+    assert abs(measured - expected).max() < 5 * expected.max() * np.sqrt(2 / 4000)
+    with pytest.raises(ValueError, match="points in the unit interval or square"):
+        noise(np.zeros((1, 2)), 0, [0], np.ones(2), points=np.array([[0.0], [2.0]]))
+
+
+def test_directions_of_correlated_noise_explain_its_covariance():
+    noise, std = CorrelatedNoise(0.1, 0.1), 1 + np.random.default_rng(0).random((20, 20))
+    law = noise.law(std, std[None], std)
+    basis = noise.basis(20)
+    covariance = np.einsum("ia,ka,jb,lb->ijkl", basis, basis, basis, basis)
+    covariance *= 0.01 * std[:, :, None, None] * std
+    of_law = np.einsum("nij,nkl->ijkl", law.directions, law.directions)
+    rest = np.einsum("ijij->ij", covariance - of_law)
+    assert law.variance() == pytest.approx(np.maximum(rest, 0), abs=1e-12)
+    assert rest.sum() / (0.01 * std**2).sum() < 0.01
+    assert 40 < len(law.directions) < 120
+    error = covariance - of_law
+    assert np.linalg.norm(error) < 0.03 * np.linalg.norm(covariance)
+
+
+def test_a_law_scales_with_the_assumed_level():
+    """The variance of a noise three times as large, for a residual three times as large."""
+    u = fields((8,))
+    for kind in KINDS.values():
+        law = kind(0.3).law(u[0], u, std((8,)))
+        large, r = law.scaled(3.0), np.linspace(-2, 2, 8)
+        assert large.variance(u[1], 3 * r) == pytest.approx(9 * law.variance(u[1], r)), kind
+        assert large.std == pytest.approx(3 * law.std)
+
+
+@pytest.mark.parametrize("noise", [StudentNoise(0.3, 4.0), ImpulseNoise(0.1), ShotNoise(0.1),
+                                   MultiplicativeNoise(0.3)])  # fmt: skip
+def test_squares_of_the_noise_over_the_variance_of_a_step_have_the_mean_one(noise):
+    u = np.full((1, 10**5), 2.0)
+    residual = noise(u, 0, [0], np.ones(10**5)) - u
+    variance = noise.law(u[0], u, np.ones(10**5)).variance(u[0], residual[0])
+    # impulses have one size, and their law assumes Gaussian ones
+    allowed = 0.05 if isinstance(noise, ImpulseNoise) else 0.02
+    assert np.mean(residual**2 / variance) == pytest.approx(1, abs=allowed)
 
 
 # form
@@ -285,16 +440,25 @@ def test_shapes_that_do_not_fit_are_refused():
         applied(CorrelatedNoise, np.ones((1, 2, 2, 2)))
 
 
-@pytest.mark.parametrize("noise", [*(kind(0.5) for kind in WITH_A_STRENGTH), SNRNoise(6.0)])
+@pytest.mark.parametrize("noise", [
+    *(kind(0.1 if kind is QuantisedNoise else 0.5) for kind in WITH_A_STRENGTH), SNRNoise(6.0),
+])  # fmt: skip
 def test_what_is_told_of_noise_is_its_deviation(noise):
     """The mean of (noise/told)² over 2000 fields is 1, but for some percent."""
     rng = np.random.default_rng(0)
     u = (1 + rng.standard_normal((2000, 1))) * (1 + np.arange(60.0))
     spread = u.std(axis=0)
+    if isinstance(noise, ShotNoise):
+        u = abs(u)
     noisy = noise(u, 0, range(len(u)), spread)
-    told = np.stack([noise.equivalent(d, u, spread) for d in noisy])
+    laws = [noise.law(d, u, spread) for d in noisy]
+    told = np.stack([law.std for law in laws])
+    if laws[0].observation is not None:
+        u = np.stack([laws[0].observation(field) for field in u])
     seen = noise.observed((60,), 0) if isinstance(noise, SensorNoise) else np.full(60, True)
     ratio = (noisy - u)[:, seen] / told[:, seen]
+    if isinstance(noise, MissingNoise):
+        ratio = ratio[noisy != 0]
     # points of relative and multiplicative noise are not alike: the mean is over all of them
     assert np.sqrt(np.mean(ratio**2)) == pytest.approx(1, abs=0.05)
 
@@ -304,7 +468,7 @@ def test_the_deviation_of_multiplicative_noise_differs_from_point_to_point():
     u = (1 + rng.standard_normal((2000, 1))) * (1 + np.arange(60.0))
     noise = MultiplicativeNoise(0.5)
     noisy = noise(u, 0, range(len(u)))
-    told = noise.equivalent(noisy[0], u, u.std(axis=0))
+    told = noise.law(noisy[0], u, u.std(axis=0)).std
     # the root mean square of 2000 products of normal numbers: five deviations are 0.15
     assert np.sqrt(np.mean((noisy - u) ** 2, axis=0)) == pytest.approx(told, rel=0.15)
 
@@ -366,6 +530,15 @@ def test_a_deviation_of_nothing_is_refused():
             {"kind": "sensors", "level": 0.1, "points": "diffusionpde"},
             SensorNoise(0.1, points="diffusionpde"),
         ),
+        ({"kind": "student", "level": 0.1, "freedom": 5.0}, StudentNoise(0.1, 5.0)),
+        (
+            {"kind": "impulse", "level": 0.1, "size_unit": "absolute"},
+            ImpulseNoise(0.1, 0.05, 2.0, "absolute"),
+        ),
+        ({"kind": "drift", "level": 0.1}, DriftNoise(0.1, 0.01)),
+        ({"kind": "blur", "level": 0.1}, BlurNoise(0.1, 0.05)),
+        ({"kind": "missing", "level": 0.1, "share": 0.5}, MissingNoise(0.1, 0.5)),
+        ({"level": 0.1, "by": "point"}, EnsembleNoise(0.1, by="point")),
         ({"level": 0.1}, EnsembleNoise(0.1)),
     ],
 )
@@ -400,6 +573,12 @@ def test_a_declaration_builds_its_model(content, model):
         ({"kind": "correlated", "length": float("inf")}, "length"),
         ({"length": 0.1}, "key 'length' does not apply to ensemble"),
         ({"kind": "correlated", "fraction": 0.1}, "key 'fraction' does not apply to correlated"),
+        ({"kind": "student", "freedom": 2.0}, "freedom"),
+        ({"kind": "missing", "share": 1.0}, "share"),
+        ({"kind": "drift", "base": -0.1}, "base"),
+        ({"kind": "impulse", "size_unit": "px"}, "size_unit"),
+        ({"kind": "student", "size": 1.0}, "key 'size' does not apply to student"),
+        ({"kind": "student", "by": "order"}, "key 'by' does not apply to student"),
         ({"levle": 0.1}, "unknown key 'levle': did you mean level?"),
     ],
 )

@@ -280,7 +280,7 @@ def test_the_shape_derivative_is_that_of_the_misfit(models, u, std):
 
     def value(step):
         r = motion.residual(phi + step * motion.smoothed(w))
-        return 0.5 * np.sum(r * motion.covariance.inverse(r))
+        return 0.5 * np.sum(r * motion.errors.weighted(r))
 
     fraction, delta = motion.fraction(phi)
     at = models[-1].forward.linearise(fraction)
@@ -303,7 +303,7 @@ def test_a_step_that_fits_no_better_is_halved_until_it_does(models, u, std, monk
     monkeypatch.setattr(motion, "step", scaled)
     moved = motion.run(start, 1)
     misfits = {
-        length: motion.misfit(motion.residual(start + length * changes[0]))
+        length: motion.errors.misfit(motion.residual(start + length * changes[0]))
         for length in (1, 0.5, 0.25, 0.125, 0)
     }
     length = next((one for one in misfits if misfits[one] < misfits[0]), 0)

@@ -23,6 +23,7 @@ from pdegen.inverse.classical import (
 from pdegen.inverse.gaussian import CircleModes, GaussianEstimate, GaussianInversion
 from pdegen.numerics.spectral import antiderivative_symbol, derivative_symbol, wave_numbers
 from pdegen.sampling.gaussian import PeriodicGaussianField
+from pdegen.sampling.noise_law import NoiseLaw
 
 # Derivatives of u(T) with respect to u(0), in closed form.
 
@@ -187,12 +188,14 @@ class InitialValueInversion:
         solution = LinearisedColeHopf(solver, self.modes.field_of(xi), self.time)
         return _FinalValue(self.modes, solution, self._data_indices)
 
-    def __call__(self, data: Values, std: Values) -> InitialValue:
-        """Estimates u(0) of one sample from the data d and their deviation σ at the sensors.
+    def __call__(self, data: Values, noise: NoiseLaw | Values) -> InitialValue:
+        """Estimates u(0) of one sample from the data d at the sensors and the law of their noise,
+        or the deviation σ of independent Gaussian noise.
 
         The variance of the rounding errors is added to σ².
         """
-        estimate = GaussianInversion(self)(data, rounded(data, std), self.start)
+        law = NoiseLaw.of(noise).plus(_FLOOR**2 * float(np.mean(data**2)))
+        estimate = GaussianInversion(self)(data, law, self.start)
         basis = self.modes.basis[:: self._stride]
         return InitialValue(basis @ estimate.coefficients, estimate, basis)
 
@@ -245,8 +248,8 @@ def inversions(
         method = InitialValueInversion.of_distribution(field, viscosity, time, points)
         method = replace(method, sensors=setting.sensors)
 
-        def inversion(data: Values, std: Values) -> Estimate:
-            u0, estimate, _ = initial = method(data, std)
+        def inversion(data: Values, noise: NoiseLaw | Values) -> Estimate:
+            u0, estimate, _ = initial = method(data, noise)
             solves = estimate.solves + estimate.coefficients.size  # tangents of the covariance
             status = estimate.iterations, estimate.converged
             return Estimate(u0, solves, *status, initial.std)
@@ -258,8 +261,8 @@ def inversions(
         method = InitialValueInversion.tikhonov(weight, modes, viscosity, time, points)
         method = replace(method, sensors=setting.sensors)
 
-        def inversion(data: Values, std: Values) -> Estimate:
-            u0, estimate, _ = method(data, std)
+        def inversion(data: Values, noise: NoiseLaw | Values) -> Estimate:
+            u0, estimate, _ = method(data, noise)
             return Estimate(u0, estimate.solves, estimate.iterations, estimate.converged)
 
         return inversion

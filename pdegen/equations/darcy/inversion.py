@@ -39,6 +39,7 @@ from pdegen.inverse.phases import GridModel, LevelSet, PhaseEstimate, PhaseInver
 from pdegen.inverse.tikhonov import settled
 from pdegen.numerics.sines import conjugate_gradients
 from pdegen.sampling.gaussian import SquareGaussianField
+from pdegen.sampling.noise_law import Filter, NoiseLaw
 
 # A fast solver of two-phase Darcy flow on coarse cells, with derivatives of the solution.
 
@@ -265,12 +266,16 @@ class TotalVariation:
     # have data
     sensors: Bool[np.ndarray, "m m"] | None = None
     rtol: float = 1e-4  # relative decrease of the objective over three steps that ends them
+    floor: float = 0.0  # deviation of the data's error besides the noise, added to σ
+    blur: Filter | None = None  # K, if the data are noisy values of K u
     _penalty: ClassVar[Callable[[Field], Penalised]] = staticmethod(total_variation)
 
     @cached_property
     def _observation(self) -> Observation:
         matrix = interpolation(self.grid, self.x)
-        everywhere = Separable(matrix, matrix)
+        everywhere: Observation = Separable(matrix, matrix)
+        if self.blur is not None:
+            everywhere = Composition(everywhere, self.blur)
         return (
             everywhere if self.sensors is None else Composition(everywhere, Sensors(self.sensors))
         )
@@ -286,31 +291,41 @@ class TotalVariation:
             return None
         return replace(self, grid=CellGrid(-(-self.grid.n // 2)), rtol=_COARSE * self.rtol)
 
-    def __call__(self, d: Data, std: Data) -> Field:
+    def __call__(self, d: Data, noise: NoiseLaw | Data) -> Field:
         """The estimated coefficient of one sample.
 
         Args:
             d: Noisy values of u at the points, indexed [x, y].
-            std: Standard deviation σ > 0 of the noise.
+            noise: Law of the noise, or the deviation σ > 0 of independent Gaussian noise. A
+                variance that depends on prediction and residual is renewed before each step.
+                Correlation is ignored.
         """
-        return self.estimate(d, std).a
+        return self.estimate(d, noise).a
 
-    def estimate(self, d: Data, std: Data) -> Estimate:
+    def estimate(self, d: Data, noise: NoiseLaw | Data) -> Estimate:
         """The estimated coefficient of one sample, with the cost and the status of the iteration.
 
         Arguments are those of a call.
         """
+        law = NoiseLaw.of(noise).independent
+        if law.observation is not None:
+            blurred = replace(self, blur=law.observation)
+            return blurred.estimate(d, replace(law, observation=None))
         n, (low, high) = self.grid.n, self.bounds
         p, solves, taken = np.full((n, n), 0.5), 0, 0
         if self._coarser is not None:
-            coarse = self._coarser.estimate(d, std)
+            coarse = self._coarser.estimate(d, law)
             to_fine = averages(self._coarser.grid.n, n)
             p = to_fine @ ((coarse.a - low) / (high - low)) @ to_fine.T
             solves, taken = coarse.solves, coarse.iterations
-        at = self.at(p, d, std)
+        at = self.at(p, d, np.sqrt(law.variance()) + self.floor)
         values, solves, converged = [at.value], solves + 1, False
         for _ in range(self.iterations):
-            moved, used = self._moved(at, d, std)
+            if not law.is_fixed:
+                predicted = self._observation(at.flow.u)
+                sigma = np.sqrt(law.variance(predicted, d - predicted)) + self.floor
+                at = replace(at, misfit=replace(at.misfit, std=sigma))
+            moved, used = self._moved(at)
             solves, taken = solves + used, taken + 1
             if moved is None:
                 converged = at.predicted <= self.rtol * at.value + _NOTHING
@@ -321,18 +336,18 @@ class TotalVariation:
                 break
         return Estimate(low + (high - low) * at.p, solves, taken, converged)
 
-    def at(self, p: Field, d: Data, std: Data) -> ObjectiveAt:
+    def at(self, p: Field, d: Data, std: Data | float) -> ObjectiveAt:
         """The objective at p, with its derivatives."""
         misfit = Misfit(self._observation, d, std, axes=d.ndim)
         return ObjectiveAt(p, self._flow.linearise(p), misfit, self._penalty(p), self.weight)
 
-    def _moved(self, at: ObjectiveAt, d: Data, std: Data) -> tuple[ObjectiveAt | None, int]:
+    def _moved(self, at: ObjectiveAt) -> tuple[ObjectiveAt | None, int]:
         """The objective after a step, and the number of solves."""
         step, iterations = at.step
         solves, length = 1 + 2 * iterations, 1.0
         while length >= _SHORTEST:
             p, solves = np.clip(at.p + length * step, 0, 1), solves + 1
-            moved = self.at(p, d, std)
+            moved = self.at(p, at.misfit.data, at.misfit.std)
             if moved.value < at.value + _ARMIJO * float(np.sum(at.gradient * (p - at.p))):
                 return moved, solves
             length /= 2
@@ -497,16 +512,16 @@ class _TwoPhases:
             weight,
             source=self.source,
             sensors=setting.sensors,
+            # the deviation is 0 for clean data, and small near walls
+            floor=_FLOOR * float(np.linalg.norm(np.std(setting.u, axis=0))) / len(setting.x),
         )
-        # the deviation is 0 for clean data, and small near walls
-        floor = _FLOOR * float(np.linalg.norm(np.std(setting.u, axis=0))) / len(setting.x)
-        return lambda data, std: method.estimate(data, std + floor)
+        return method.estimate
 
     def moved(self, smoothing: float) -> Inversion:
         method = LevelSet(self.models, smoothing)
 
-        def inversion(data: np.ndarray, std: np.ndarray) -> Estimate:
-            shape = method(data, std)
+        def inversion(data: np.ndarray, noise: NoiseLaw | np.ndarray) -> Estimate:
+            shape = method(data, noise)
             status = shape.solves, shape.steps, shape.converged
             return Estimate(self.coefficient(shape.fraction), *status)
 
@@ -514,15 +529,15 @@ class _TwoPhases:
 
     def largest_density(self, weight: float) -> Inversion:
         method = PhaseInversion(self.models, weight)
-        return lambda data, std: self.stated(method(data, std))
+        return lambda data, noise: self.stated(method(data, noise))
 
     def level_estimated(self, weight: float) -> Inversion:
         spread, method = self.setting.u.std(axis=0), self.largest_density(weight)
         return lambda data, _: method(data, noise_level(data, spread) * spread)
 
-    def corrected(self, data: np.ndarray, std: np.ndarray, a: np.ndarray) -> Estimate:
+    def corrected(self, data: np.ndarray, noise: NoiseLaw | np.ndarray, a: np.ndarray) -> Estimate:
         method, (low, high) = PhaseInversion(self.models), self.phases
-        return self.stated(method(data, std, method.start((a - low) / (high - low))))
+        return self.stated(method(data, noise, method.start((a - low) / (high - low))))
 
     def model_error(self) -> float:
         """Root mean square of the finest model's error, relative to the deviation of the data."""

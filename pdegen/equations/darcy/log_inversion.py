@@ -26,6 +26,7 @@ from pdegen.inverse.classical import (
 from pdegen.inverse.gaussian import GaussianInversion, Prior
 from pdegen.numerics.errors import SolveError
 from pdegen.sampling.gaussian import SquareGaussianField
+from pdegen.sampling.noise_law import NoiseLaw
 
 _MODES = 20  # modes along each axis; data of u hold next to no information about higher ones
 _ERROR_SAMPLES = 80  # training samples that give the error of the model
@@ -183,12 +184,14 @@ class LogInversion:
         variance = float(np.square(errors - mean).mean())
         return cls(flow, mean, variance, omitted)
 
-    def __call__(self, data: np.ndarray, std: np.ndarray) -> Estimate:
-        """The estimate for one sample, from data and the deviation of their noise."""
-        d, noise = data.ravel() - self.mean.ravel(), std.ravel()
-        sigma = np.sqrt(noise**2 + self.variance + _FLOOR**2 * np.mean(d**2))
+    def __call__(self, data: np.ndarray, noise: NoiseLaw | np.ndarray) -> Estimate:
+        """The estimate for one sample, from data and the law of their noise, or the deviation of
+        independent Gaussian noise."""
+        law, mean = NoiseLaw.of(noise).raveled(), self.mean.ravel()
+        d = data.ravel() - (mean if law.observation is None else law.observation(mean))
+        law = law.plus(self.variance, _FLOOR**2 * float(np.mean(d**2)))
         inversion = GaussianInversion(self.flow, limit=60, rtol=1e-2)
-        estimate = inversion(d, sigma, np.zeros(self.flow.modes.stds.size))
+        estimate = inversion(d, law, np.zeros(self.flow.modes.stds.size))
         a = self.flow.median * np.exp(self.flow.modes.field_of(estimate.coefficients))
         if self.omitted is None:
             return Estimate(a, estimate.solves, estimate.iterations, estimate.converged)

@@ -8,6 +8,7 @@ import torch
 
 from pdegen.domains import Box, Cloud
 from pdegen.inverse.classical import ClassicalMethod, Estimate, InverseProblem
+from pdegen.sampling.noise_law import NoiseLaw
 from pdegen.schema import SchemaError
 from pipelines.config.experiment import InputNoise, load_experiment
 from pipelines.studies import inversions as module
@@ -47,9 +48,14 @@ def test_cells_are_averaged_along_each_axis():
 
 
 def test_the_first_observation_keeps_its_axis():
-    data = Observed(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[0.1, 0.2], [0.3, 0.4]]))
+    data = observed(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[0.1, 0.2], [0.3, 0.4]]))
     assert data.first.values.tolist() == [[1.0, 2.0]]
     assert data.first.std.tolist() == [[0.1, 0.2]]
+
+
+def observed(values, std):
+    """Data with independent Gaussian noise."""
+    return Observed(values, [NoiseLaw(std=row) for row in std])
 
 
 def with_methods(**methods: ClassicalMethod) -> Inversions:
@@ -70,7 +76,7 @@ def test_a_method_gets_its_weight_its_data_and_their_deviation():
 
     found = with_methods(a=ClassicalMethod("", (1.0,), lambda w: None), b=ClassicalMethod(
         "", (1.0, 2.0), with_weight))  # fmt: skip
-    data = Observed(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[0.1, 0.2], [0.3, 0.4]]))
+    data = observed(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[0.1, 0.2], [0.3, 0.4]]))
     inverted = found.invert("b", 5.0, data)
     assert [estimate.a.tolist() for estimate in inverted.estimates] == [[5.1, 10.2], [15.3, 20.4]]
     first = (5.0, [1.0, 2.0], [0.1, 0.2])
@@ -90,14 +96,14 @@ def test_the_first_method_that_can_corrects_predictions():
     )  # fmt: skip
     assert found.corrector == "b"
     assert with_methods(a=alone).corrector is None
-    data = Observed(np.array([[1.0], [2.0]]), np.array([[3.0], [4.0]]))
+    data = observed(np.array([[1.0], [2.0]]), np.array([[3.0], [4.0]]))
     inverted = found.correct(data, np.array([[5.0], [6.0]]))
     assert [float(estimate.a[0]) for estimate in inverted.estimates] == [531.0, 642.0]
 
 
 def test_a_single_weight_is_not_searched_for():
     found = with_methods(a=ClassicalMethod("", (7.0,), lambda w: None))
-    data = Observed(np.ones((2, 3)), np.ones((2, 3)))
+    data = observed(np.ones((2, 3)), np.ones((2, 3)))
     assert found.choice("a", data, np.ones((2, 3))) == ChosenWeight(7.0, 0, False, 0)
 
 
@@ -107,7 +113,7 @@ def test_a_weight_whose_inversion_fails_is_not_chosen():
         return lambda d, s: Estimate(a, 1, 1, weight != 4)
 
     found = with_methods(a=ClassicalMethod("", (1.0, 2.0, 3.0, 4.0, 5.0), with_weight))
-    data = Observed(np.ones((2, 3)), np.ones((2, 3)))
+    data = observed(np.ones((2, 3)), np.ones((2, 3)))
     choice = found.choice("a", data, np.full((2, 3), 3.6))
     assert choice == ChosenWeight(4.0, 2, False, 2)
 
@@ -125,7 +131,7 @@ def forward():
         spread = np.tile(np.array(std), (2, 1))
         if sensors is not None:
             values, spread = values[:, sensors], spread[:, sensors]
-        return found, Observed(values, spread)
+        return found, observed(values, spread)
 
     return made
 
@@ -172,16 +178,15 @@ def test_the_solver_is_timed_per_sample(forward, monkeypatch):
 def test_data_have_the_deviation_that_the_noise_states(forward, monkeypatch):
     found, _ = forward()
     a = np.random.default_rng(0).normal(size=(3, 3, 1))
-    pairs = SimpleNamespace(a=SimpleNamespace())
-
-    pairs.a = torch.from_numpy(a).float()
+    domain = SimpleNamespace(points=np.arange(3.0)[:, None])
+    pairs = SimpleNamespace(a=torch.from_numpy(a).float(), domain=domain)
     spread = np.array([0.2, 0.3, 0.5])
     monkeypatch.setattr(found.source, "std", lambda of: spread, raising=False)
     noise = InputNoise(level=0.1)
     data = found.data(pairs, noise, 3.0, 2)
     assert data.values == pytest.approx(a[:2, :, 0], rel=1e-6)
     model = noise.build()
-    expected = [3 * model.equivalent(d, found.setting.u, spread) for d in data.values]
+    expected = [3 * model.law(d, found.setting.u, spread).std for d in data.values]
     assert data.std == pytest.approx(np.stack(expected))
     mask = np.array([True, False, True])
     u = found.setting.u

@@ -13,6 +13,7 @@ import torch
 from pdegen.generation.generate import generate
 from pdegen.inverse.classical import ClassicalMethod, Estimate, half_decades
 from pdegen.recipe import load_recipe
+from pdegen.sampling.noise_law import NoiseLaw
 from pdegen.store.reading import open_sealed
 from pipelines.reports.document import significant
 from pipelines.reports.noise_pictures import file_name
@@ -154,7 +155,7 @@ def test_a_weight_is_chosen_among_its_neighbours(finished, best, weight, at_end,
     stated.__dict__["methods"] = {"m": ClassicalMethod("", half_decades(-2, 1), None)}
     stated.__dict__["best"] = best
     known = np.ones((3, 5))
-    choice = stated.choice("m", Observed(known, known), known)
+    choice = stated.choice("m", Observed(known, [NoiseLaw(std=k) for k in known]), known)
     assert choice == ChosenWeight(weight, 3, at_end, tried)
 
 
