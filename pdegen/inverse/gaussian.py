@@ -101,8 +101,12 @@ class ModelError:
         law, directions = NoiseLaw.of(noise), self.directions
         if law.directions is not None:
             directions = np.concatenate([directions, law.directions])
-        law = law.plus(self.remainder**2, (_FLOOR * size) ** 2)
-        return LowRankCovariance(np.sqrt(law.variance(predicted, residual)), directions)
+        variance = self.added_to(law, size).variance(predicted, residual)
+        return LowRankCovariance(np.sqrt(variance), directions)
+
+    def added_to(self, law: NoiseLaw, size: float) -> NoiseLaw:
+        """The law of noise, of the errors beyond the directions and of the rounding."""
+        return law.plus(self.remainder**2, (_FLOOR * size) ** 2)
 
     def observed(self, by: Filter) -> ModelError:
         """The distribution of the error K (u - u_model)."""

@@ -152,11 +152,20 @@ class _Errors:
         self.error, self.law, self.data = error, law, data - error.mean
         self.size = float(np.sqrt(np.mean(data**2)))
         self.covariance: LowRankCovariance = error.with_noise(law, self.size)
+        self.correction, self.explained = 0.0, True
 
     def renew(self, r: np.ndarray) -> None:
         """Compute R for the residual r, if the law of the noise depends on it."""
-        if not self.law.is_fixed:
-            self.covariance = self.error.with_noise(self.law, self.size, self.data - r, r)
+        if self.law.is_fixed:
+            return
+        self.covariance = self.error.with_noise(self.law, self.size, self.data - r, r)
+        law = self.error.added_to(self.law, self.size)
+        self.correction = law.correction(self.data - r, r)
+        self.explained = law.explains(self.data - r, r)
+
+    def fits(self, r: np.ndarray) -> bool:
+        """Whether the residual is as small as the noise explains."""
+        return self.misfit(r) <= _FITS and self.explained
 
     def weighted(self, r: np.ndarray) -> np.ndarray:
         """R⁻¹ r."""
@@ -193,8 +202,8 @@ class _Descent:
         for _ in range(model.extra_steps):
             r = self.residual(xi)
             self.errors.renew(r)
-            costs.append(self.cost(r, self.errors.weighted(r), xi))
-            self.converged = self.errors.misfit(r) <= _FITS or settled(costs, _SETTLED)
+            costs.append(self.cost(r, self.errors.weighted(r), xi) + self.errors.correction)
+            self.converged = self.errors.fits(r) or settled(costs, _SETTLED)
             moved = xi if self.converged else self.step(xi)
             if moved is xi:
                 break
@@ -368,8 +377,8 @@ class _Motion:
             r = self.data - self.model.observation(at.u)
             self.errors.renew(r)
             misfit = self.errors.misfit(r)
-            misfits.append(misfit)
-            self.converged = misfit <= _FITS or settled(misfits, _SETTLED)
+            misfits.append(misfit + 2 * self.errors.correction / r.size)
+            self.converged = self.errors.fits(r) or settled(misfits, _SETTLED)
             if self.converged:
                 break
             change = self.step(r, lambda v, at=at, delta=delta: at.jvp(delta * v),

@@ -181,9 +181,10 @@ class TikhonovInversion:
             error = np.linalg.norm(reached - predicted)
             linear = length == 1 and error <= _LINEAR * np.linalg.norm(reached - values)
             b, values = b + length * step, reached
-            if converged := bool(linear):
+            if converged := bool(linear) and law.is_fixed:
                 break
-            j, solves = self.derivative(b), solves + 2 * b.size
+            if not linear:
+                j, solves = self.derivative(b), solves + 2 * b.size
         return Estimate(self.coefficient(b), solves, taken, converged)
 
     def _line_search(

@@ -157,6 +157,17 @@ class NoiseModel(ABC):
     def _silent(self) -> bool:
         return self.level == 0
 
+    def present(
+        self,
+        shape: tuple[int, ...],
+        seed: int,
+        numbers: Sequence[int],
+        epoch: int = 0,
+        points: Points | None = None,
+    ) -> Bool[np.ndarray, " batch *grid"]:
+        """Mask that is False where a sample has no data. Arguments are those of `add`."""
+        return np.ones((len(numbers), *shape), dtype=bool)
+
     def law(
         self,
         data: Field,
@@ -803,6 +814,10 @@ class MissingNoise(NoiseModel):
         missing = _ABSENT * _mean_square(std) ** 0.5
         present = float(1 - absent.mean()) or 1.0
         return NoiseLaw(std=np.where(absent, missing, self.level * std), present=present)
+
+    def present(self, shape, seed, numbers, epoch=0, points=None):
+        stream = PointStream(hashed(seed, "noise", epoch), _located(shape, points))
+        return _uniforms(stream, numbers, (len(numbers), *shape))[2] >= self.share
 
     def _noise(self, level, u, stream, numbers, sigma):
         a, b, chance, _ = _uniforms(stream, numbers, u.shape)

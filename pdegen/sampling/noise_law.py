@@ -11,6 +11,8 @@ from jaxtyping import Bool, Float
 
 Data = Float[np.ndarray, " *data"]
 
+_EXPLAINED = 1.1  # largest mean of a step's variances over that of the law, which are random
+
 
 class Filter(Protocol):
     """A symmetric linear map K from data to data."""
@@ -95,6 +97,19 @@ class NoiseLaw:
             return squares
         return np.maximum(squares - np.sum(self.directions**2, axis=0), 0)
 
+    def correction(self, predicted: Data, residual: Data) -> float:
+        """-log of the density of the residual minus ½ Σ r²/variance, up to a constant. Objectives
+        with the variances of different steps are compared after adding it."""
+        return 0.0
+
+    def explains(self, predicted: Data, residual: Data) -> bool:
+        """Whether the mean variance of a step is at most that of the law.
+
+        If the residuals of all points are large, a law of frequent large values takes all of them
+        for noise. Then small weighted residuals do not mean that the data fit.
+        """
+        return True
+
     @property
     def stated(self) -> Self | Data:
         """The deviation, if that is all there is to know; otherwise the law."""
@@ -153,6 +168,14 @@ class StudentLaw(NoiseLaw):
         squares = self.std**2 - self.added
         return ((self.freedom - 2) * squares + residual**2) / (self.freedom + 1) + self.added
 
+    def correction(self, predicted: Data, residual: Data) -> float:
+        variance = self.variance(predicted, residual)
+        squares = np.maximum(variance - self.added, np.finfo(float).tiny)
+        return 0.5 * float(np.sum((self.freedom + 1) * np.log(squares) - residual**2 / variance))
+
+    def explains(self, predicted: Data, residual: Data) -> bool:
+        return _explains(self, predicted, residual)
+
 
 @dataclass(frozen=True, kw_only=True)
 class ImpulseLaw(NoiseLaw):
@@ -179,13 +202,29 @@ class ImpulseLaw(NoiseLaw):
     def variance(self, predicted: Data | None = None, residual: Data | None = None) -> Data:
         if residual is None:
             return self.std**2
-        floor = np.finfo(float).tiny
-        low = np.maximum(self.std**2 - self.share * self.size**2, floor)  # errors besides included
-        high = low + self.size**2
-        # logarithm of the odds of an impulse
-        odds = np.log(self.share / (1 - self.share)) - 0.5 * np.log(high / low)
-        gamma = scipy.special.expit(odds + 0.5 * residual**2 * (1 / low - 1 / high))
+        low, high = self._variances
+        usual, impulse = self._densities(residual)
+        gamma = scipy.special.expit(impulse - usual)
         return 1 / ((1 - gamma) / low + gamma / high)
+
+    @property
+    def _variances(self) -> tuple[Data, Data]:
+        """v₀ and v₁, with the errors besides the noise."""
+        floor = np.finfo(float).tiny
+        low = np.maximum(self.std**2 - self.share * self.size**2, floor)
+        return low, low + self.size**2
+
+    def _densities(self, residual: Data) -> tuple[Data, Data]:
+        """Logarithms of the densities of residuals without and with an impulse."""
+        low, high = (-0.5 * (residual**2 / v + np.log(v)) for v in self._variances)
+        return np.log1p(-self.share) + low, np.log(self.share) + high
+
+    def correction(self, predicted: Data, residual: Data) -> float:
+        density = np.logaddexp(*self._densities(residual))
+        return -float(np.sum(density + 0.5 * residual**2 / self.variance(predicted, residual)))
+
+    def explains(self, predicted: Data, residual: Data) -> bool:
+        return _explains(self, predicted, residual)
 
     def scaled(self, factor: float) -> Self:
         return replace(super().scaled(factor), size=factor * self.size)
@@ -222,5 +261,12 @@ class SignalLaw(NoiseLaw):
         u = np.maximum(np.abs(predicted) / self.scale, self.least)
         return (self.level * self.scale) ** 2 * u**self.power + self.added
 
+    def correction(self, predicted: Data, residual: Data) -> float:
+        return 0.5 * float(np.sum(np.log(self.variance(predicted, residual))))
+
     def scaled(self, factor: float) -> Self:
         return replace(super().scaled(factor), level=factor * self.level)
+
+
+def _explains(law: NoiseLaw, predicted: Data, residual: Data) -> bool:
+    return bool(np.mean(law.variance(predicted, residual) / law.std**2) <= _EXPLAINED)

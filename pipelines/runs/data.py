@@ -67,7 +67,7 @@ Numbers = Callable[[Sequence[int]], Sequence[int]]
 @dataclass(frozen=True)
 class NoisyInputs:
     """Adds noise to the inputs. If the operator has the noise level as an input, the level is
-    appended to the inputs as a channel.
+    appended to the inputs as a channel; if values can be missing, so is the mask of those present.
 
     Args:
         noise: Kind, level and seed of the noise.
@@ -79,6 +79,7 @@ class NoisyInputs:
         fresh: Whether each epoch of training draws new noise.
         points: Coordinates of the points, on which noise by point depends; None if samples have
             different points.
+        masked: Whether a channel with the mask is appended: 1 at the points with data, 0 elsewhere.
     """
 
     noise: InputNoise
@@ -88,11 +89,12 @@ class NoisyInputs:
     assumed_level: float | None = None
     fresh: bool = False
     points: np.ndarray | None = None
+    masked: bool = False
 
     @property
     def channels(self) -> int:
         """Number of appended channels."""
-        return 0 if self.scale is None else 1
+        return (self.scale is not None) + self.masked
 
     def __call__(self, a: np.ndarray, samples: Sequence[int], epoch: int | None) -> np.ndarray:
         noise, model, numbers = self.noise, self.noise.build(), self.numbers(samples)
@@ -100,11 +102,14 @@ class NoisyInputs:
         levels = None if noise.levels is None else noise.levels.drawn(noise.seed, numbers, draw)
         values, seed = a[..., 0], noise.seed
         noisy = model.add(values, seed, numbers, self.std, draw, levels, self.points)[..., None]
-        if self.scale is None:
-            return noisy
-        true = model.level if levels is None else levels
-        level = true if self.assumed_level is None else self.assumed_level
-        return _with_channel(noisy, self.scale.feature(level))
+        if self.scale is not None:
+            true = model.level if levels is None else levels
+            level = true if self.assumed_level is None else self.assumed_level
+            noisy = _with_channel(noisy, self.scale.feature(level))
+        if self.masked:
+            present = model.present(values.shape[1:], seed, numbers, draw, self.points)
+            noisy = _with_channel(noisy, present[..., None])
+        return noisy
 
 
 @dataclass(frozen=True)
@@ -139,15 +144,23 @@ class NoisyTargets:
 
 @dataclass(frozen=True)
 class ZeroNoise:
-    """Leaves inputs free of noise, and appends the assumed noise level as a channel."""
+    """Leaves inputs free of noise, and appends the channels of `NoisyInputs`: the assumed noise
+    level, and the mask of values that are all present."""
 
-    scale: Levels
+    scale: Levels | None
     assumed_level: float
-    channels = 1
+    masked: bool = False
     fresh = False
 
+    @property
+    def channels(self) -> int:
+        """Number of appended channels."""
+        return (self.scale is not None) + self.masked
+
     def __call__(self, a: np.ndarray, samples: Sequence[int], epoch: int | None) -> np.ndarray:
-        return _with_channel(a, self.scale.feature(self.assumed_level))
+        if self.scale is not None:
+            a = _with_channel(a, self.scale.feature(self.assumed_level))
+        return _with_channel(a, np.ones(1)) if self.masked else a
 
 
 @dataclass(frozen=True)
@@ -186,9 +199,11 @@ class InStream:
 
 
 def _with_channel(a: np.ndarray, feature: np.ndarray) -> np.ndarray:
-    """Append a channel that is constant over the points."""
-    level = np.broadcast_to(feature.reshape(-1, *[1] * (a.ndim - 1)), (*a.shape[:-1], 1))
-    return np.concatenate([a, level.astype(a.dtype)], axis=-1)
+    """Append a channel, which may be constant over the points."""
+    if feature.ndim < a.ndim:
+        feature = feature.reshape(-1, *[1] * (a.ndim - 1))
+    channel = np.broadcast_to(feature, (*a.shape[:-1], 1))
+    return np.concatenate([a, channel.astype(a.dtype)], axis=-1)
 
 
 def check_noise(
@@ -729,6 +744,12 @@ class Source:
         return None if self.experiment.noise is None else self.experiment.noise.levels
 
     @property
+    def masked(self) -> bool:
+        """Whether the mask of present values is an input of the operator."""
+        noise = self.experiment.noise
+        return noise is not None and noise.kind == "missing"
+
+    @property
     def task(self) -> Task:
         """The learning task of the experiment."""
         return self.experiment.learned
@@ -873,12 +894,8 @@ class Source:
     def _with_noise(self, pairs: Samples, noise: InputNoise | None, purpose: Purpose) -> Samples:
         """Samples with noise on the inputs, the training targets or both."""
         if noise is None:
-            scale = self.scale
-            return (
-                pairs
-                if scale is None
-                else pairs.with_noise(ZeroNoise(scale, self.assumed_level or 0.0))
-            )
+            none = ZeroNoise(self.scale, self.assumed_level or 0.0, self.masked)
+            return pairs.with_noise(none) if none.channels else pairs
         source, masked = pairs.source, pairs.masked and purpose == "training"
         channels, shape = pairs.channels[0], pairs.domain.shape
         check_noise(noise, source["input"], channels, shape, masked, source["url"])
@@ -892,7 +909,8 @@ class Source:
             fresh = stored and purpose == "training" and noise.fresh
             points = None if pairs.domain.moves else pairs.domain.points
             std, told = self.std(pairs), (self.scale, self.assumed_level)
-            noisy = noisy.with_noise(NoisyInputs(noise, std, numbers, *told, fresh, points))
+            inputs = NoisyInputs(noise, std, numbers, *told, fresh, points, self.masked)
+            noisy = noisy.with_noise(inputs)
         if noise.on_targets and purpose == "training":
             targets = NoisyTargets(noise, self.target_std(pairs), numbers)
             noisy = noisy.with_target_noise(targets)

@@ -193,3 +193,29 @@ def test_an_operator_that_is_not_told_refuses_to_be(experiment, shards, trained,
         evaluate(trained / "best.safetensors", shards, CPU, assumed_level=-1.0)
     with pytest.raises(SchemaError, match=r"the level of ensemble noise must be >= 0, got -1"):
         evaluate(trained / "best.safetensors", shards, CPU, level=-1.0)
+
+
+# values that are missing
+
+
+def test_operators_get_the_mask_of_present_values(experiment, shards, tmp_path):
+    missing = experiment.with_overrides({"noise.kind": "missing", "noise.level": 0.1})
+    source = Source(shards, missing)
+    pairs = source.samples("train", "training", device=CPU)
+    assert pairs.channels == (2, 1)
+    masks = [torch.cat([b.a for b in pairs.batches(0, epoch, 4)])[..., 1] for epoch in (0, 1)]
+    (a,) = pairs.batches(0, 0, 16)
+    assert torch.equal(a.a[..., 1], (a.a[..., 0] != 0).float())
+    # five deviations of the share of 16 x 169 values
+    assert float(masks[0].mean()) == pytest.approx(0.7, abs=5 * 0.46 / np.sqrt(16 * 169))
+    assert not torch.equal(*masks)
+    clean = source.samples("test", noise=None).resident().a
+    assert clean.shape[-1] == 2
+    assert (clean[..., 1] == 1).all()
+    other = experiment.with_overrides({"noise.kind": "student", "noise.level": 0.1}).noise
+    assert (source.samples("test", noise=other).resident().a[..., 1] == 1).all()
+    with_level = Source(shards, missing.with_overrides(RANGE)).samples("test").resident().a
+    assert with_level.shape[-1] == 3
+    short = missing.with_overrides({"training.epochs": 1})
+    train(short, shards, tmp_path / "run", CPU)
+    assert evaluate_run(short, shards, tmp_path / "run", CPU)["results"]

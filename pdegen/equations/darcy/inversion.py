@@ -297,8 +297,8 @@ class TotalVariation:
         Args:
             d: Noisy values of u at the points, indexed [x, y].
             noise: Law of the noise, or the deviation σ > 0 of independent Gaussian noise. A
-                variance that depends on prediction and residual is renewed before each step.
-                Correlation is ignored.
+                variance that depends on prediction and residual is renewed before each step, from
+                the estimate with the deviation alone. Correlation is ignored.
         """
         return self.estimate(d, noise).a
 
@@ -313,25 +313,32 @@ class TotalVariation:
             return blurred.estimate(d, replace(law, observation=None))
         n, (low, high) = self.grid.n, self.bounds
         p, solves, taken = np.full((n, n), 0.5), 0, 0
-        if self._coarser is not None:
-            coarse = self._coarser.estimate(d, law)
-            to_fine = averages(self._coarser.grid.n, n)
-            p = to_fine @ ((coarse.a - low) / (high - low)) @ to_fine.T
-            solves, taken = coarse.solves, coarse.iterations
+        coarser = self._coarser
+        if not law.is_fixed:  # from far away all data look like gross errors
+            first, to = self.estimate(d, law.std), np.eye(n)
+        elif coarser is not None:
+            first, to = coarser.estimate(d, law), averages(coarser.grid.n, n)
+        else:
+            first, to = None, np.eye(n)
+        if first is not None:
+            p = to @ ((first.a - low) / (high - low)) @ to.T
+            solves, taken = first.solves, first.iterations
         at = self.at(p, d, np.sqrt(law.variance()) + self.floor)
-        values, solves, converged = [at.value], solves + 1, False
+        values, correction, solves, converged = [at.value], 0.0, solves + 1, False
         for _ in range(self.iterations):
             if not law.is_fixed:
                 predicted = self._observation(at.flow.u)
                 sigma = np.sqrt(law.variance(predicted, d - predicted)) + self.floor
                 at = replace(at, misfit=replace(at.misfit, std=sigma))
+                correction = law.correction(predicted, d - predicted) / d.size
+                values[-1] = at.value + correction
             moved, used = self._moved(at)
             solves, taken = solves + used, taken + 1
             if moved is None:
                 converged = at.predicted <= self.rtol * at.value + _NOTHING
                 break
             at = moved
-            values.append(at.value)
+            values.append(at.value + correction)
             if converged := settled(values, self.rtol):
                 break
         return Estimate(low + (high - low) * at.p, solves, taken, converged)
