@@ -149,6 +149,9 @@ class NoiseModel(ABC):
     def check_grid(self, shape: tuple[int, ...]) -> None:  # noqa: B027 - most kinds take any grid
         """Raise ValueError if fields of this shape cannot have the noise."""
 
+    def check_points(self, points: Points) -> None:  # noqa: B027 - most kinds take any points
+        """Raise ValueError if fields at these points cannot have the noise."""
+
     def _observed(self, noisy: np.ndarray, seed: int) -> np.ndarray:
         """Set unobserved values of noisy fields to 0; by default all values are observed."""
         return noisy
@@ -723,11 +726,13 @@ class DriftNoise(NoiseModel):
         squares = (self.base * std) ** 2 + np.sum(directions**2, axis=0)
         return NoiseLaw(std=np.sqrt(squares), directions=directions)
 
-    @staticmethod
-    def _directions(points: Points) -> Float[np.ndarray, " k *grid"]:
-        """1 and √12 (x_j - ½), over (d + 1)^½."""
+    def check_points(self, points: Points) -> None:
         if points.min() < 0 or points.max() > 1:
             raise ValueError("drift noise is for points in the unit interval or square")
+
+    def _directions(self, points: Points) -> Float[np.ndarray, " k *grid"]:
+        """1 and √12 (x_j - ½), over (d + 1)^½."""
+        self.check_points(points)
         slopes = math.sqrt(12) * np.moveaxis(points - 0.5, -1, 0)
         return np.concatenate([np.ones_like(slopes[:1]), slopes]) / math.sqrt(1 + len(slopes))
 

@@ -231,6 +231,14 @@ def check_noise(
         )
 
 
+def _check_points(noise: InputNoise, points: np.ndarray, where: str) -> None:
+    """Raise SchemaError if inputs at these points cannot have the noise."""
+    try:
+        noise.build().check_points(points)
+    except ValueError as error:
+        raise SchemaError(f"noise of {where}: {error}") from None
+
+
 # A reader of samples that are solved when they are read.
 
 
@@ -908,6 +916,8 @@ class Source:
             # each sample of a stream is used once, so its noise is new anyway
             fresh = stored and purpose == "training" and noise.fresh
             points = None if pairs.domain.moves else pairs.domain.points
+            if points is not None:
+                _check_points(noise, points, source["url"])
             std, told = self.std(pairs), (self.scale, self.assumed_level)
             inputs = NoisyInputs(noise, std, numbers, *told, fresh, points, self.masked)
             noisy = noisy.with_noise(inputs)

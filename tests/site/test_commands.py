@@ -64,6 +64,7 @@ SMALLEST = {
     ("benchmarks.inverse_flows", "viscosity"): Run("viscosity --levels 0.1 --samples 2"),
     ("benchmarks.inverse_flows", "vorticity"): Run("vorticity --levels 0.1 --samples 2", slow=True),
     ("benchmarks.label_errors", ""): Run("", slow=True, needs="dolfinx"),
+    ("benchmarks.noise_laws", ""): Run("--samples 2 --kinds drift", slow=True),
     ("benchmarks.reading", ""): Run("--rounds 1", slow=True),
     ("benchmarks.scale", ""): Run("--predict benchmarks/results/scale.json"),
     ("benchmarks.start", ""): Run("--repeats 1", slow=True, verdict="slower to start"),
