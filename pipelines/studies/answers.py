@@ -268,10 +268,10 @@ class ClassicalAnswers:
         validation = self._observed(self.testset.data(condition, "validation"), of.assumed, setting)
         known = low + (high - low) * self.testset.validation[:TUNED_ON].astype(np.float64)
         to = averages(known.shape[-1], declared.cells)
-        first = Observed(validation.values[:TUNED_ON], validation.std[:TUNED_ON])
+        first = Observed(validation.values[:TUNED_ON], validation.laws[:TUNED_ON])
         choice = chosen_weight(methods[name], first, to @ known @ to.T)
         data = self._observed(self.testset.data(condition), of.assumed, setting)
-        tested = Observed(data.values[:samples], data.std[:samples])
+        tested = Observed(data.values[:samples], data.laws[:samples])
         result = inverted(methods[name], choice.weight, tested)
         a = np.stack([estimate.a for estimate in result.estimates])
         stated = all(estimate.std is not None for estimate in result.estimates)
@@ -282,12 +282,18 @@ class ClassicalAnswers:
         )  # fmt: skip
 
     def _observed(self, data: SensorData, noise: Noise, setting: InverseProblem) -> Observed:
-        """Values and assumed deviations, in the shape that the methods take."""
-        known = setting.u if setting.sensors is None else setting.u[:, setting.sensors]
-        values = data.values.astype(np.float64).reshape(len(data.values), *known.shape[1:])
-        sigma, model = data.sigma.reshape(known.shape[1:]), noise.build()
-        std = np.stack([model.equivalent(d, known, sigma) for d in values])
-        return Observed(values, std)
+        """Values and the assumed laws of their noise, in the shape that the methods take."""
+        shape, seen = setting.u.shape[1:], setting.sensors
+        where = np.full(shape, True) if seen is None else seen
+        values: np.ndarray = np.zeros((len(data.values), *shape))
+        sigma: np.ndarray = np.zeros(shape)
+        values[:, where], sigma[where] = data.values, data.sigma
+        points = np.stack(np.meshgrid(setting.x, setting.x, indexing="ij"), axis=-1)
+        model = noise.build()
+        laws = [model.law(d, setting.u, sigma, points) for d in values]
+        if seen is None:
+            return Observed(values, laws)
+        return Observed(values[:, seen], [law.at(seen) for law in laws])
 
 
 # Trained operators.

@@ -20,6 +20,7 @@ from pdegen.inverse.classical import (
 from pdegen.inverse.gaussian import LinearPosterior
 from pdegen.sampling.gaussian import NormalStream, SquareGaussianField
 from pdegen.sampling.noise import hashed
+from pdegen.sampling.noise_law import NoiseLaw
 from pdegen.schema import SchemaError
 
 _MOST = 2000  # data: their covariance is a dense matrix
@@ -176,8 +177,8 @@ def inversions(
         inversion = SourceInversion(prior, solver, sensors, every)
 
         def with_weight(weight: float) -> Inversion:
-            def estimate(data: np.ndarray, std: np.ndarray) -> Estimate:
-                posterior = inversion.posterior(std, weight)
+            def estimate(data: np.ndarray, noise: NoiseLaw | np.ndarray) -> Estimate:
+                posterior = inversion.posterior(NoiseLaw.of(noise).std, weight)
                 deviation = posterior.deviation if known else None
                 return Estimate(posterior.mean(data.ravel()), 1, 0, True, deviation)
 
@@ -187,7 +188,8 @@ def inversions(
 
     return {
         "exact posterior": ClassicalMethod(
-            "the exact answer: no method has a smaller mean square error; states its uncertainty",
+            "the exact answer to independent Gaussian noise: no method has a smaller mean square "
+            "error; states its uncertainty",
             (1.0,),
             with_prior(prior, known=True),
         ),
