@@ -18,7 +18,7 @@ from pdegen.store.reading import open_sealed
 from pipelines.reports.document import significant
 from pipelines.reports.noise_pictures import file_name
 from pipelines.reports.noise_report import reported_epoch, times, write_noise_report
-from pipelines.studies.inversions import Cell, ChosenWeight, Inversions, Inverted, Observed
+from pipelines.studies.inversions import Cell, ChosenWeight, Observed
 from pipelines.studies.runner import Execution, Row, mean_and_spread, predictions
 from pipelines.studies.scores import MEASURES
 from tests.pipelines.noise.conftest import CPU, EVERY, METHODS, STEPS, a_study
@@ -136,27 +136,24 @@ def test_rows_count_the_samples_on_which_a_method_converged(finished):
     assert "inversions for this choice did not converge" in page
 
 
-class StatedErrors(Inversions):
-    """Estimates of error |w - best| for each weight w, of which each third does not converge."""
-
-    best = 0.0
-
-    def invert(self, name, weight, data):
-        a = 1 + abs(weight - self.best) * np.ones_like(data.values)
-        return Inverted(tuple(Estimate(v, 1, 1, i % 3 > 0) for i, v in enumerate(a)), 0.0)
-
-
 @pytest.mark.parametrize(
     ("best", "weight", "at_end", "tried"),
     [(0.3, 0.3, False, 3), (0.1, 0.1, False, 4), (7.0, 10.0, True, 5), (0.0, 0.01, True, 5)],
 )
-def test_a_weight_is_chosen_among_its_neighbours(finished, best, weight, at_end, tried):
-    stated = StatedErrors(finished.source)
-    stated.__dict__["methods"] = {"m": ClassicalMethod("", half_decades(-2, 1), None)}
-    stated.__dict__["best"] = best
-    known = np.ones((3, 5))
-    choice = stated.choice("m", Observed(known, [NoiseLaw(std=k) for k in known]), known)
-    assert choice == ChosenWeight(weight, 3, at_end, tried)
+def test_a_weight_is_chosen_among_its_neighbours(best, weight, at_end, tried):
+    """A method of error |w - best| for each weight w, which does not converge on the first of three
+    samples."""
+
+    def with_weight(w):
+        def inversion(data, _):
+            return Estimate(1 + abs(w - best) * np.ones(5), 1, 1, bool(data[0] > 0))
+
+        return inversion
+
+    rows, known = np.arange(3.0)[:, None] * np.ones(5), np.ones((3, 5))
+    data = Observed(rows, [NoiseLaw(std=k) for k in known])
+    method = ClassicalMethod("", half_decades(-2, 1), with_weight)
+    assert chosen_weight(method, data, known) == ChosenWeight(weight, 3, at_end, tried)
 
 
 def test_uncertainty_is_scored_where_it_is_stated(finished):
