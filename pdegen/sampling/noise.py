@@ -456,14 +456,15 @@ class ProductSensors:
 
     @property
     def resolution(self) -> int | None:
-        """Cells along each axis of the coarse grid whose centres these are; None if there is none.
+        """Points along each axis if these are all points of a stride, the first and the last one of
+        the grid included; otherwise None.
 
-        >>> ProductSensors((9, 9), (1, 4, 7), "").resolution
+        >>> ProductSensors((9, 9), (0, 4, 8), "").resolution
         3
         """
-        stride, rest = divmod(self.shape[0], len(self.lines))
-        centres = tuple(range(stride // 2, self.shape[0], stride))
-        return len(self.lines) if rest == 0 and stride % 2 and centres == self.lines else None
+        stride, rest = divmod(self.shape[0] - 1, len(self.lines) - 1)
+        every = tuple(range(0, self.shape[0], stride))
+        return len(self.lines) if rest == 0 and every == self.lines else None
 
     @property
     def indices(self) -> Int[np.ndarray, " count"]:
@@ -478,9 +479,9 @@ SENSORS: dict[str, DrawnSensors | ProductSensors] = {
         (128, 128), 500, 0,
         "Huang et al., DiffusionPDE, NeurIPS 2024; its scripts/generate_*.py, known_index_u",
     ),
-    "inverse-darcy-1-full": ProductSensors((129, 129), (*range(1, 129, 3),), _SET),
-    "inverse-darcy-1-scatter": DrawnSensors((129, 129), 500, 1, _SET),
-    "inverse-darcy-1-seven": ProductSensors((129, 129), (*range(10, 120, 18),), _SET),
+    "inverse-darcy-1-full": ProductSensors((127, 127), (*range(0, 127, 3),), _SET),
+    "inverse-darcy-1-scatter": DrawnSensors((127, 127), 500, 1, _SET),
+    "inverse-darcy-1-seven": ProductSensors((127, 127), (*range(9, 127, 18),), _SET),
 }  # fmt: skip
 
 

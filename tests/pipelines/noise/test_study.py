@@ -18,7 +18,7 @@ from pdegen.store.reading import open_sealed
 from pipelines.reports.document import significant
 from pipelines.reports.noise_pictures import file_name
 from pipelines.reports.noise_report import reported_epoch, times, write_noise_report
-from pipelines.studies.inversions import Cell, ChosenWeight, Observed
+from pipelines.studies.inversions import Cell, ChosenWeight, Observed, chosen_weight
 from pipelines.studies.runner import Execution, Row, mean_and_spread, predictions
 from pipelines.studies.scores import MEASURES
 from tests.pipelines.noise.conftest import CPU, EVERY, METHODS, STEPS, a_study
