@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -274,26 +275,17 @@ def test_classical_methods_answer_and_go_on(made, score, tmp_path):
 
 def test_ten_lines_of_numpy_are_a_method(made, pdegen, tmp_path):
     """Nothing of pdegen is imported where the answers are made."""
-    program = tmp_path / "mine.py"
-    program.write_text(
-        "import numpy as np, pathlib, sys\n"
-        "testset, out = map(pathlib.Path, sys.argv[1:])\n"
-        "out.mkdir()\n"
-        "(out / 'method.toml').write_text('name = \"mine\"')\n"
-        "for file in (testset / 'data').glob('*.npz'):\n"
-        "    data = np.load(file)\n"
-        "    known = np.load(testset / 'validation' / file.name)\n"
-        "    upper = np.load(testset / 'validation' / 'truth.npz')['upper']\n"
-        "    nearest = np.argmin(((data['values'][:, None] - known['values']) ** 2).sum(2), 1)\n"
-        "    np.save(out / f'{file.stem}.npy', 3.0 + 9.0 * upper[nearest])\n"
-        "assert 'pdegen' not in sys.modules\n"
-    )
-    subprocess.run([sys.executable, program, made.path, tmp_path / "mine"], check=True)
+    program = Path(__file__).parents[3] / "docs" / "examples" / "nearest_sample.py"
+    lines = program.read_text("utf-8").partition("import numpy as np\n")[2].split("\n")
+    assert len(list(filter(None, lines))) <= 10
+    words = [sys.executable, "-I", program, made.path, tmp_path / "mine"]
+    subprocess.run(words, check=True, cwd=tmp_path)
     outcome = pdegen("score", made.path, tmp_path / "mine", "constant", "--out", tmp_path / "b")
     assert outcome.status == 0, outcome.err
     found = scores_of(tmp_path / "b")
     for condition in CONDITIONS:
-        assert found["mine", condition, "crps"] < found["constant", condition, "crps"]
+        of = found["nearest sample", condition, "crps"], found["constant", condition, "crps"]
+        assert of[0] < of[1]
 
 
 # answers that are refused
