@@ -19,7 +19,7 @@ CEILINGS = {
     "docstring_percent": 19.2,
     "functions_per_1000_lines": 62.5,
     "modules": 250,
-    "one_caller": 170,
+    "one_caller": 171,
     "one_importer": 42,
 }
 ANY = {"pdegen": 5.3, "operators": 6.0, "pipelines": 8.0}  # of 1,000 lines, at most

@@ -27,7 +27,7 @@ from pipelines.reports.document import (
 from pipelines.reports.figures import HALF, WIDE, picture, styled
 from pipelines.reports.palette import QUIET
 from pipelines.runs.comparison import mean_interval
-from pipelines.studies.answers import Answers, answer_file, read_answers
+from pipelines.studies.answers import Answers, read_answers
 from pipelines.studies.leaderboard import PRIMARY, AnswerFolder, Leaderboard
 from pipelines.studies.scores import FEWEST, MEASURES
 from pipelines.studies.testset import TestSet
@@ -42,6 +42,7 @@ def write_leaderboard(
     """Write report.html, report.md, pictures, tables, scores.csv and differences.csv."""
     part = _Part(board, entries)
     write(folder / "scores.csv", board.csv.encode())
+    write(folder / "differences.csv", board.differences_csv.encode())
     declared = board.testset.declared
     report = Report(
         title=f"Leaderboard of {declared.name}",
@@ -79,8 +80,11 @@ class _Part:
         return sorted(every, key=lambda name: (ranks.get(name, len(every) + 1), name))
 
     def _label(self, method: str) -> str:
-        seeds = len(self.board.methods[method])
-        return f"{method} ({seeds} seeds)" if seeds > 1 else method
+        seeds = {len(v["seed"]) for (name, _), v in self.board.scores.items() if name == method}
+        trained = any(of.training_samples is not None for of in self.board.methods[method])
+        if max(seeds) > 1:
+            return f"{method} ({'to'.join(map(str, sorted(seeds)))} seeds)"
+        return f"{method} (one seed)" if trained else method
 
     def _printed(self, method: str, condition: str, measure: str) -> str:
         """Mean over seeds and samples, with half of its interval over the samples."""
@@ -124,8 +128,9 @@ class _Part:
             "difference contains 0 share a rank; a method that leaves out a condition has none. "
             "± is half of Student's 95 % interval of the mean over the samples.",
         ]
-        if all(len(of) == 1 for of in board.methods.values()):
-            text.append("Each trained method has one seed.")
+        text.append(
+            "differences.csv has the paired differences from the first method, with intervals."
+        )
         return Section("Ranks", tuple(text), tuple(tables))
 
     def levels(self) -> list[Section]:
@@ -261,14 +266,11 @@ class _Part:
         answers = {
             entry.method.name: read_answers(path, data, len(area), self.declared.phases)
             for entry in reversed(self.entries)
-            if (path := answer_file(entry.folder, condition)) is not None
+            if (path := entry.file(condition)) is not None
         }
         pictures = list[Picture]()
         for word, row in (("median", order[len(order) // 2]), ("worst", order[-1])):
-            areas = {
-                m: float(self.board.scores[m, condition][PRIMARY[0]].mean(axis=0)[row])
-                for m in shown
-            }
+            areas = {m: float(self.board.scores[m, condition][PRIMARY[0]][0, row]) for m in shown}
             figure = _images(
                 upper[row], {m: answers[m] for m in shown}, int(row), areas, self.declared.phases
             )
@@ -286,7 +288,8 @@ class _Part:
         problem = recipe.problem
         physics = problem.physics()
         truth, known = declared.truths["core"], declared.known
-        tested = board.samples or truth.samples - truth.validation
+        counts = sorted({board.counted(condition) for condition in board.conditions})
+        tested = " or ".join(map(str, counts))
         law = "; ".join(physics.sentences.values())
         sensors = dict.fromkeys(declared.conditions[name].sensors for name in board.conditions)
         where = ", ".join(f"{len(SENSORS[s].indices)} ({s})" for s in sensors)

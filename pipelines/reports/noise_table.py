@@ -2,10 +2,8 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from csv import writer
 from dataclasses import dataclass, replace
 from functools import cached_property
-from io import StringIO
 from itertools import zip_longest
 from statistics import mean
 
@@ -18,7 +16,7 @@ from pipelines.runs.comparison import Difference, mean_interval
 from pipelines.studies.inversions import CONSTANT, Cell
 from pipelines.studies.noise import NoiseStudy
 from pipelines.studies.runner import Execution, Row, mean_and_spread
-from pipelines.studies.scores import MEASURES
+from pipelines.studies.scores import MEASURES, csv_text
 
 Rows = Mapping[Cell, Sequence[Sequence[Row]]]  # of a method: at each test level, one for each seed
 
@@ -269,7 +267,7 @@ class Results:
                             f"{middle:.6g}", f"{spread:.6g}", str(count),
                         ]
                     )  # fmt: skip
-        return _csv(lines)
+        return csv_text(lines)
 
     @property
     def sample_csv(self) -> str:
@@ -285,13 +283,7 @@ class Results:
                     words = ["" if value is None else f"{value:.6g}" for value in values]
                     label = self.study.label(method)
                     lines.append([label, f"{level:g}", str(seed), str(number), *words])
-        return _csv(lines)
-
-
-def _csv(lines: Sequence[Sequence[str]]) -> str:
-    text = StringIO()
-    writer(text, lineterminator="\n").writerows(lines)
-    return text.getvalue()
+        return csv_text(lines)
 
 
 def _spread(seeds: Sequence[Row], samples: int) -> str:

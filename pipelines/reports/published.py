@@ -7,6 +7,7 @@ from statistics import mean
 import numpy as np
 
 from operators.norms import defined, over_defined
+from pipelines.config.experiment import Experiment, load_experiment
 from pipelines.reports.document import Section, Table, significant
 from pipelines.reports.noise_table import Results
 from pipelines.runs.comparison import mean_interval
@@ -129,8 +130,10 @@ def published_section(results: Results) -> list[Section]:
 
     The list is empty if nothing is published of the experiment at the test levels.
     """
-    levels = results.study.test_levels
-    every = [p for p in PUBLISHED.get(results.study.experiment.name, ()) if p.level in levels]
+    levels, declared = results.study.test_levels, results.study.experiment
+    every = [p for p in PUBLISHED.get(declared.name, ()) if p.level in levels]
+    if every and not _has_protocol(declared):
+        return []
     groups = dict.fromkeys((p.score, p.level) for p in every)
     if not groups:
         return []
@@ -144,6 +147,16 @@ def published_section(results: Results) -> list[Section]:
         f"They are not ranked. {titles}",
     )
     return [Section("Published figures", text, tuple(tables))]
+
+
+def _has_protocol(declared: Experiment) -> bool:
+    """Whether the data and the noise, apart from its level, are those of the shipped experiment."""
+    shipped = load_experiment(declared.name)
+    parts = [
+        (of.data, None if of.noise is None else of.noise.model_copy(update={"level": 0.0}))
+        for of in (declared, shipped)
+    ]
+    return parts[0] == parts[1]
 
 
 def _beside(results: Results, published: Sequence[PublishedMean]) -> Table:

@@ -17,11 +17,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import zarr
 from jaxtyping import Float
+from pydantic import Field
 
 from operators.api import load_model
 from operators.training.identity import key_of
@@ -40,7 +41,7 @@ from pipelines.studies.inversions import (
     chosen_weight,
     inverted,
 )
-from pipelines.studies.testset import SensorData, TestSetFolder
+from pipelines.studies.testset import UNREADABLE, SensorData, TestSetFolder
 
 METHOD = "method.toml"
 _ARRAYS = ("a", "probability", "draws", "seconds", "solves", "number")
@@ -60,7 +61,7 @@ class MethodFacts(Strict):
         testset: Digest of the test set that was answered; another one is refused.
     """
 
-    name: str
+    name: Annotated[str, Field(min_length=1)]
     seed: int = 0
     paper: str = ""
     told: str = ""
@@ -125,7 +126,7 @@ def read_answers(
     if unknown:
         raise SchemaError(f"{path}: unknown array {unknown[0]}: known are {', '.join(_ARRAYS)}")
     number = arrays.pop("number", None)
-    if number is not None and not np.array_equal(number[:samples], data.number[:samples]):
+    if number is not None and not np.array_equal(number.ravel()[:samples], data.number[:samples]):
         raise SchemaError(f"{path}: answers of other samples, `number` differs from the data's")
     for name, values in arrays.items():
         _check(path, name, values, len(data.number), samples)
@@ -151,10 +152,17 @@ def _arrays(path: Path) -> tuple[dict[str, np.ndarray], str]:
                 found = {name: file[name] for name in file.files}
         else:
             group = zarr.open_group(path, mode="r")
-            found = {name: np.asarray(group[name]) for name in group.array_keys()}
+            found = dict[str, np.ndarray]()
+            for name, array in group.arrays():
+                if array.nchunks_initialized < array.nchunks:
+                    raise ValueError(f"{name} lacks chunks")
+                found[name] = np.asarray(array[...])
         made_from = str(found.pop(_KEY, ""))
+        for name, values in found.items():
+            if values.dtype.kind not in "biuf":
+                raise TypeError(f"{name} must have real numbers, got {values.dtype}")
         return {name: values.astype(np.float64) for name, values in found.items()}, made_from
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except UNREADABLE as error:
         raise SchemaError(f"cannot read {path}: {error}") from None
 
 
@@ -163,7 +171,8 @@ def _check(path: Path, name: str, values: np.ndarray, every: int, samples: int) 
     finite."""
     batch = 1 if name == "draws" else 0
     ndim = batch + (1 if name in ("seconds", "solves") else 3)
-    if values.ndim != ndim or (ndim >= 3 and values.shape[-1] != values.shape[-2]):
+    square = ndim == 1 or values.shape[-1:] == values.shape[-2:-1]
+    if values.ndim != ndim or not square or 0 in values.shape:
         form = {1: "(samples)", 3: "(samples, m, m)", 4: "(members, samples, m, m)"}[ndim]
         raise SchemaError(f"{path}: {name} must have the shape {form}, got {values.shape}")
     count = values.shape[batch]
@@ -174,6 +183,8 @@ def _check(path: Path, name: str, values: np.ndarray, every: int, samples: int) 
     if not finite.all():
         row = int(np.argwhere(~finite)[0][batch])
         raise SchemaError(f"{path}: {name} is not finite in row {row}")
+    if ndim == 1 and values.min() < 0:
+        raise SchemaError(f"{path}: {name} must be >= 0, got {values.min():g}")
 
 
 def encoded(answers: Answers, data: SensorData) -> bytes:
@@ -234,6 +245,8 @@ class ClassicalAnswers:
         """Names of the methods, those of all sensors."""
         first = next(iter(self.testset.declared.conditions.values()))
         return [CONSTANT, *self.methods(first.sensors)[1]]
+
+    distinction = ""  # no other method has its name
 
     @property
     def described(self) -> MethodFacts:
@@ -325,8 +338,17 @@ class OperatorAnswers:
             raise SchemaError(
                 f"{self.run} was trained on {data.recipe}, the test set needs {declared.recipe}"
             )
-        if data.load_recipe().seed == declared.seed:
+        recipes = [
+            data.load_recipe(),
+            *([] if data.stream is None else [data.stream.load_recipe()]),
+        ]
+        if declared.seed in [recipe.seed for recipe in recipes]:
             raise SchemaError(f"{self.run} was trained on the samples of the test set")
+
+    @property
+    def distinction(self) -> str:
+        """Words that tell this run from others of the same operator."""
+        return f"seed {self._result.experiment.training.seed} {weights_of(self._checkpoint)[:8]}"
 
     @property
     def described(self) -> MethodFacts:

@@ -30,7 +30,7 @@ from pipelines.studies.answers import (
     read_method,
 )
 from pipelines.studies.inversions import CONSTANT
-from pipelines.studies.scores import MEASURES, Reconstructed, Stated, measured
+from pipelines.studies.scores import MEASURES, Reconstructed, Stated, csv_text, measured
 from pipelines.studies.testset import TestSetFolder
 
 PRIMARY = ("misclassified", "crps")
@@ -44,15 +44,33 @@ class AnswerFolder:
 
     folder: Path
     method: MethodFacts
+    conditions: Sequence[str] | None = None  # those that it answers; by default those of its files
+
+    def file(self, condition: str) -> Path | None:
+        """The file with the answers to a condition; None if there is none."""
+        if self.conditions is not None and condition not in self.conditions:
+            return None
+        return answer_file(self.folder, condition)
 
 
-def scored(answers: Answers, upper: Bool[np.ndarray, "n m m"], phases: tuple[float, float]):
+def scored(
+    answers: Answers,
+    upper: Bool[np.ndarray, "n m m"],
+    phases: tuple[float, float],
+    told: bool = True,
+) -> dict[str, list[float]]:
     """All measures of answers to samples whose upper phase is `upper`, a number for each sample.
 
     Reconstructions and probabilities on other cells are averaged exactly onto those of the truth.
+
+    Args:
+        phases: The two values of the coefficient that methods are told.
+        told: Whether these are its values. If not, reconstructions count as the nearer of the two.
     """
     low, high = phases
     truth = low + (high - low) * upper.astype(np.float64)
+    if not told:
+        answers = replace(answers, a=np.where(answers.a > (low + high) / 2, high, low))
     stated = None
     if answers.probability is not None or answers.draws is not None:
         p = answers.probability
@@ -105,15 +123,13 @@ class Leaderboard:
     Args:
         scores: Scores of each method and condition. Conditions that a method does not answer are
             absent.
-        methods: The descriptions of each method, one for each seed.
-        samples: Number of samples that are scored, the first of each condition.
+        methods: The descriptions of each method, one for each folder.
         notes: Sentences about answers that may be wrong.
     """
 
     testset: TestSetFolder
     scores: Mapping[tuple[str, str], Scores]
     methods: Mapping[str, Sequence[MethodFacts]]
-    samples: int | None
     notes: Sequence[str] = ()
 
     @property
@@ -171,20 +187,37 @@ class Leaderboard:
             }
         return result
 
+    def counted(self, condition: str) -> int:
+        """Number of samples of a condition that are scored."""
+        return next(
+            v["errors"].shape[1] for (_, name), v in self.scores.items() if name == condition
+        )
+
     @property
     def csv(self) -> str:
         """One line for each method, seed, condition and sample, with all measures."""
-        lines = [",".join(("method", "seed", "condition", "sample", *MEASURES))]
+        lines = [["method", "seed", "condition", "sample", *MEASURES]]
         for (method, condition), scores in self.scores.items():
             numbers = self.testset.data(condition).number
-            for k, of in enumerate(self.methods[method]):
+            for k, seed in enumerate(scores["seed"][:, 0]):
                 for row in range(scores["errors"].shape[1]):
                     values = (scores.get(name) for name in MEASURES)
                     words = ["" if v is None else f"{v[k, row]:.6g}" for v in values]
-                    name = f'"{method}"' if "," in method else method
-                    start = (name, str(of.seed), condition, str(numbers[row]))
-                    lines.append(",".join((*start, *words)))
-        return "\n".join(lines) + "\n"
+                    lines.append([method, str(seed), condition, str(numbers[row]), *words])
+        return csv_text(lines)
+
+    @property
+    def differences_csv(self) -> str:
+        """Mean paired differences from the first method, with the ends of their 95 % intervals."""
+        lines = [["method", "minus", "condition", "measure", "difference", "low", "high"]]
+        first = next(iter(self.methods))
+        for method, condition in self.scores:
+            if method == first or (first, condition) not in self.scores:
+                continue
+            for measure in PRIMARY:
+                words = [f"{v:.6g}" for v in self.difference(method, first, condition, measure)]
+                lines.append([method, first, condition, measure, *words])
+        return csv_text(lines)
 
 
 def paired_interval(
@@ -214,7 +247,9 @@ def _resampled(scores: Float[np.ndarray, "seeds samples"]) -> Float[np.ndarray, 
         return by_seed[:, 0]
     rng = np.random.default_rng([1, seeds])
     weights = rng.multinomial(seeds, np.full(seeds, 1 / seeds), _DRAWS) / seeds
-    return np.sum(weights * by_seed, axis=1)
+    mean = by_seed.mean(axis=1)
+    # the variance of S values is S/(S - 1) times that of their bootstrap samples
+    return mean + (seeds / (seeds - 1)) ** 0.5 * (np.sum(weights * by_seed, axis=1) - mean)
 
 
 def leaderboard(
@@ -237,28 +272,30 @@ def leaderboard(
     for entry in entries:
         if entry.method.testset not in ("", testset.digest):
             raise SchemaError(f"{entry.folder}/{METHOD} answers another test set: see its digest")
-        seeds = methods.setdefault(entry.method.name, [])
-        if entry.method.seed in [of.seed for of in seeds]:
-            raise SchemaError(
-                f"{entry.folder}: two folders have the method {entry.method.name!r} with the seed "
-                f"{entry.method.seed}: give them other names or seeds"
-            )
-        seeds.append(entry.method)
-        if not any(answer_file(entry.folder, condition) for condition in chosen):
+        methods.setdefault(entry.method.name, []).append(entry.method)
+        if not any(entry.file(condition) for condition in chosen):
             raise SchemaError(f"{entry.folder} answers no condition: files are NAME.npz")
     for condition in chosen:
         data, upper = testset.data(condition), testset.upper(condition)
         count = min(samples or len(upper), len(upper))
-        by_method = dict[str, list[dict[str, list[float]]]]()
+        told = testset.declared.told_phases(condition)
+        by_method, seeds = dict[str, list[dict[str, list[float]]]](), dict[str, list[int]]()
         for entry in entries:
-            path = answer_file(entry.folder, condition)
+            path = entry.file(condition)
             if path is None:
                 continue
+            of = seeds.setdefault(entry.method.name, [])
+            if entry.method.seed in of:
+                raise SchemaError(
+                    f"{path}: two folders of {entry.method.name!r} with the seed "
+                    f"{entry.method.seed} answer {condition}: give them other names or seeds"
+                )
+            of.append(entry.method.seed)
             answers = read_answers(path, data, count, phases)
             if note := shuffled(answers, upper[:count], phases):
                 notes.append(f"{path}: {note}")
             by_method.setdefault(entry.method.name, []).append(
-                scored(answers, upper[:count], phases)
+                scored(answers, upper[:count], phases, told)
             )
             by_method[entry.method.name][-1] |= {
                 name: value.tolist()
@@ -266,11 +303,10 @@ def leaderboard(
                 if (value := getattr(answers, name)) is not None
             }
         for name, each in by_method.items():
-            if len(each) < len(methods[name]):
-                raise SchemaError(f"{name}: some seeds do not answer {condition}")
             shared = set.intersection(*({*of} for of in each))
             scores[name, condition] = {key: np.array([of[key] for of in each]) for key in shared}
-    return Leaderboard(testset, scores, methods, samples, notes)
+            scores[name, condition]["seed"] = np.array(seeds[name])[:, None]
+    return Leaderboard(testset, scores, methods, notes)
 
 
 # Answers of shipped methods and of runs, which are made where they are missing.
@@ -301,7 +337,11 @@ def entries(
     for name in names:
         path = Path(name)
         if (path / METHOD).exists():
-            result.append(AnswerFolder(path, read_method(path)))
+            result.append(AnswerFolder(path, method := read_method(path)))
+            if method.name in classical.names and method.testset != testset.digest:
+                raise SchemaError(
+                    f"{path}/{METHOD}: {method.name!r} is a name of pdegen's: give another one"
+                )
             continue
         if path.is_dir():
             source: Source = OperatorAnswers(testset, path)
@@ -311,14 +351,13 @@ def entries(
             known = near(name, classical.names)
             raise SchemaError(f"{name!r} is no folder and no classical method: {known}")
         described = source.described
-        seed = "" if isinstance(source, ClassicalAnswers) else f"-seed-{described.seed}"
-        own = folder / f"{slug(described.name)}{seed}"
+        own = folder / slug(f"{described.name} {source.distinction}".strip())
         answered = [condition for condition in chosen if source.offers(condition)]
         if not answered:
             raise SchemaError(f"{name} was trained on other sensors than those of the test set")
         facts = described.model_dump(exclude_none=True)
         write(own / METHOD, f"{toml(facts)}\n".encode())
-        result.append(AnswerFolder(own, described))
+        result.append(AnswerFolder(own, described, answered))
         for condition in answered:
             count = len(testset.data(condition).number)
             count = min(samples or count, count)

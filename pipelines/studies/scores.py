@@ -4,8 +4,10 @@ classical methods and files of others."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from csv import writer
 from dataclasses import dataclass, replace
 from functools import cached_property
+from io import StringIO
 from statistics import NormalDist
 
 import numpy as np
@@ -329,3 +331,10 @@ def measured(reconstructed: Reconstructed) -> dict[str, list[float]]:
     """All measures that can be computed from the reconstructions, with one number per sample."""
     scores = {name: measure.of(reconstructed) for name, measure in MEASURES.items()}
     return {name: values.tolist() for name, values in scores.items() if values is not None}
+
+
+def csv_text(lines: Sequence[Sequence[str]]) -> str:
+    """Lines as comma-separated values."""
+    text = StringIO()
+    writer(text, lineterminator="\n").writerows(lines)
+    return text.getvalue()

@@ -16,6 +16,10 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
+import tokenize
+import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -31,16 +35,22 @@ from pdegen.api import open as open_dataset
 from pdegen.files import FileError, read, read_json, write, write_json
 from pdegen.generation.generate import Progress
 from pdegen.recipe import Recipe, load_recipe
-from pdegen.sampling.noise import SENSORS, Noise, pointwise_std
+from pdegen.sampling.noise import SENSORS, Noise, ProductSensors, pointwise_std
 from pdegen.schema import Count, SchemaError, Strict, near, read_toml
 from pdegen.store.objects import Objects
-from pdegen.store.reading import open_sealed
+from pdegen.store.reading import StoreError, open_sealed
 from pipelines.runs.folder import FolderClaim
 
+# errors of NumPy and of its readers of damaged .npz and .npy files
+UNREADABLE = (
+    OSError, ValueError, TypeError, KeyError, EOFError, RuntimeError, NotImplementedError,
+    MemoryError, AttributeError, zipfile.BadZipFile, zlib.error, tokenize.TokenError,
+)  # fmt: skip
 _SHIPPED = Path(__file__).parents[1] / "config" / "testsets"
 _HOLDING = FolderClaim("test set", "set.json")
 _TRAINING = "training"  # the store of training samples
 _CORE = "core"  # the truth of the validation samples
+_OF_GRID = ("blur", "sensors")  # kinds that are another noise on every grid
 
 
 def testset_names() -> list[str]:
@@ -86,6 +96,14 @@ class Condition(Strict):
         if self.sensors not in SENSORS:
             hint = near(self.sensors, list(SENSORS))
             raise ValueError(f"unknown sensors {self.sensors!r}: {hint}")
+        scattered = not isinstance(SENSORS[self.sensors], ProductSensors)
+        for noise in (self.noise, self.assumed):
+            if noise.seed:
+                raise ValueError(f"the noise has the seed of the set, got noise.seed={noise.seed}")
+            if noise.kind in _OF_GRID or (scattered and noise.kind != "ensemble"):
+                raise ValueError(
+                    f"{noise.kind} noise depends on the grid and is not for {self.sensors}"
+                )
         return self
 
 
@@ -121,6 +139,13 @@ class TestSet(Strict):
     def _complete(self) -> Self:
         if _CORE not in self.truths:
             raise ValueError(f"truths need one of the name {_CORE!r}, for validation samples")
+        first = self.truths[_CORE].validation
+        for name, truth in self.truths.items():
+            if truth.validation != first:  # numbers of validation and of test samples are apart
+                raise ValueError(
+                    f"truths.{name}: validation must be {first}, as of {_CORE}, got "
+                    f"{truth.validation}"
+                )
         for name, condition in self.conditions.items():
             if condition.truth not in self.truths:
                 hint = near(condition.truth, list(self.truths))
@@ -160,6 +185,11 @@ class TestSet(Strict):
     def phases(self) -> tuple[float, float]:
         """The two values of the coefficient that methods are told, smaller one first."""
         return load_recipe(self.recipe).problem.physics().phases[self.target]
+
+    def told_phases(self, condition: str) -> bool:
+        """Whether methods are told the values of the coefficient."""
+        recipe = self.recipe_of(self.conditions[condition].truth)
+        return recipe.problem.physics().phases.get(self.target) == self.phases
 
 
 Arrays = Mapping[str, np.ndarray]
@@ -204,7 +234,7 @@ class TestSetFolder:
             raise SchemaError(
                 f"{self.path} holds no test set: pdegen testset NAME --out FOLDER makes one"
             ) from None
-        if "arrays" not in content:
+        if not {"arrays", "stores", "declared"} <= content.keys():
             raise SchemaError(f"{self.path} is an unfinished test set: continue with --resume")
         object.__setattr__(self, "_content", content)
 
@@ -214,17 +244,28 @@ class TestSetFolder:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the digests of all arrays."""
-        text = "".join(f"{key} {value}\n" for key, value in sorted(self._content["arrays"].items()))
+        """SHA-256 of the declaration and of the digests of all arrays."""
+        arrays = sorted(self._content["arrays"].items())
+        of = {key: value for key, value in self._content["declared"].items() if key != "recipe"}
+        declared = json.dumps(of, sort_keys=True)
+        text = declared + "".join(f"\n{key} {value}" for key, value in arrays)
         return hashlib.sha256(text.encode()).hexdigest()
 
     def arrays(self, name: str) -> dict[str, np.ndarray]:
         """The arrays of a file, such as "data/full-0". Raises FileError if one has changed."""
         path = self.path / f"{name}.npz"
-        with np.load(io.BytesIO(read(path)), allow_pickle=False) as file:
-            arrays = {key: file[key] for key in file.files}
-        for key, values in arrays.items():
-            if digest_of(values) != self._content["arrays"].get(f"{name}/{key}"):
+        try:
+            with np.load(io.BytesIO(read(path)), allow_pickle=False) as file:
+                arrays = {key: file[key] for key in file.files}
+        except UNREADABLE as error:
+            raise FileError(f"{path} is damaged: {error}") from None
+        recorded = {
+            key.rpartition("/")[2]: value
+            for key, value in self._content["arrays"].items()
+            if key.rpartition("/")[0] == name
+        }
+        for key in recorded.keys() | arrays.keys():
+            if key not in arrays or digest_of(arrays[key]) != recorded.get(key):
                 raise FileError(f"{path} is damaged: {key} has another SHA-256 than set.json says")
         return arrays
 
@@ -254,7 +295,12 @@ class TestSetFolder:
             except (FileError, OSError, ValueError) as error:
                 yield str(error)
         for name, content in self._content["stores"].items():
-            if open_sealed(str(self.path / "stores" / f"{name}.zarr")).metadata.content != content:
+            try:
+                found = open_sealed(str(self.path / "stores" / f"{name}.zarr")).metadata.content
+            except (StoreError, OSError) as error:
+                yield str(error)
+                continue
+            if found != content:
                 yield f"stores/{name}.zarr has other samples than set.json says"
 
     @property

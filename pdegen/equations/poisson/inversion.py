@@ -178,7 +178,13 @@ def inversions(
 
         def with_weight(weight: float) -> Inversion:
             def estimate(data: np.ndarray, noise: NoiseLaw | np.ndarray) -> Estimate:
-                posterior = inversion.posterior(NoiseLaw.of(noise).std, weight)
+                law = NoiseLaw.of(noise)
+                if law.observation or law.directions is not None or not law.is_fixed:
+                    raise SchemaError(
+                        "poisson inverts data with independent Gaussian noise: use the noise kind "
+                        '"ensemble" or "sensors", or --method none'
+                    )
+                posterior = inversion.posterior(law.std, weight)
                 deviation = posterior.deviation if known else None
                 return Estimate(posterior.mean(data.ravel()), 1, 0, True, deviation)
 

@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from pipelines.config.experiment import load_experiment
 from pipelines.config.shipped import names
 from pipelines.reports.noise_table import Results
 from pipelines.reports.published import PUBLISHED, published_section
@@ -24,8 +25,7 @@ TABLE = {
 @pytest.fixture
 def results(experiment, store, tmp_path):
     study = a_study(experiment, store, tmp_path, train=(), test=(0.0, 0.1))
-    shipped = study.experiment.model_copy(update={"name": NAME})
-    study = dataclasses.replace(study, experiment=shipped)
+    study = dataclasses.replace(study, experiment=load_experiment(NAME))
     better = Row(errors=[0.2, 0.1], scores={"misclassified": [0.01, 0.03]})
     worse = Row(errors=[0.2, 0.2], scores={"misclassified": [0.5, 0.5]})
     return Results(study, {
@@ -48,6 +48,11 @@ def test_nothing_is_published_of_other_experiments_and_levels(results):
     named = results.study.experiment.model_copy(update={"name": "burgers-quick"})
     other = dataclasses.replace(results, study=dataclasses.replace(results.study, experiment=named))
     assert published_section(other) == []
+    rougher = results.study.experiment.with_overrides({"data.overrides.problem.field.tau": 30.0})
+    other = dataclasses.replace(
+        results, study=dataclasses.replace(results.study, experiment=rougher)
+    )
+    assert published_section(other) == []  # another distribution under the same name
     noisy = dataclasses.replace(results.study, test_levels=(0.1,))
     assert published_section(dataclasses.replace(results, study=noisy)) == []
 

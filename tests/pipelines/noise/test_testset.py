@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -67,6 +68,10 @@ validation = 6
 samples = 16
 validation = 6
 overrides = {{ "problem.solver" = {{ method = "bilinear" }} }}
+[truths.contrast]
+samples = 16
+validation = 6
+overrides = {{ "problem.coefficient.above" = 10.0 }}
 [conditions."full-0.01"]
 sensors = "tiny-full"
 noise = {{ kind = "ensemble", level = 0.01 }}
@@ -78,8 +83,12 @@ truth = "second"
 sensors = "tiny-full"
 noise = {{ kind = "ensemble", level = 0.01 }}
 told = {{ kind = "ensemble", level = 0.03 }}
+[conditions.contrast]
+truth = "contrast"
+sensors = "tiny-full"
+noise = {{ kind = "ensemble", level = 0.01 }}
 """
-CONDITIONS = "full-0.01", "scatter-0.01", "second"
+CONDITIONS = "full-0.01", "scatter-0.01", "second", "contrast"
 
 
 @pytest.fixture(autouse=True)
@@ -197,6 +206,35 @@ def test_a_set_is_made_again_with_the_same_digest_and_damage_is_seen(made, decla
     assert ["values has another SHA-256" in line for line in again.faults()] == [True]
 
 
+def test_no_test_sample_is_a_validation_sample(made):
+    for condition in CONDITIONS:
+        assert set(made.data(condition).number) & set(range(6)) == set()
+
+
+def test_damage_ends_in_one_line(made, pdegen, declared, tmp_path):
+    broken = make_testset(declared, tmp_path / "broken", workers=1).path
+    file = broken / "data" / "contrast.npz"
+    arrays = dict(np.load(file))
+    np.savez(file, **{name: arrays[name] for name in arrays if name != "sigma"})
+    assert ["sigma has another SHA-256" in line for line in TestSetFolder(broken).faults()] == [
+        True
+    ]
+    content = bytearray((broken / "data" / "second.npz").read_bytes())
+    content[len(content) // 2] ^= 1
+    (broken / "data" / "second.npz").write_bytes(content)
+    shutil.rmtree(broken / "stores" / "contrast.zarr")
+    assert len(list(TestSetFolder(broken).faults())) == 3
+    outcome = pdegen("score", broken, "constant", "--out", tmp_path / "board")
+    assert (outcome.status, len(outcome.err)) == (2, 1)
+    assert "is damaged" in outcome.err[0]
+    file = tmp_path / "s.toml"
+    file.write_text(SET.format(recipe=declared.recipe))
+    outcome = pdegen("testset", file, "--out", broken, "--verify")
+    assert (outcome.status, len(outcome.err)) == (1, 4)
+    outcome = pdegen("testset", file, "--out", made.path, "--verify")
+    assert (outcome.status, outcome.out) == (0, [f"{made.path}: whole, digest {made.digest}"])
+
+
 def test_digests_depend_on_type_shape_and_values():
     x = np.arange(6, dtype="<f4")
     others = [x.astype("<f8"), x.reshape(2, 3), x + 1]
@@ -213,6 +251,15 @@ def test_digests_depend_on_type_shape_and_values():
         (("[truths.core]", "[truths.care]"), "truths need one of the name 'core'"),
         (('kind = "ensemble"', 'kind = "ensembel"'), "did you mean ensemble"),
         (('method = "bilinear"', 'method = "bilnear"'), "problem.solver"),
+        (("validation = 6\noverrides", "validation = 5\noverrides"), "validation must be 6, as of"),
+        (
+            ('kind = "ensemble", level = 0.01 }', 'kind = "blur", level = 0.01 }'),
+            "blur noise depen",
+        ),
+        (
+            ('kind = "ensemble", level = 0.01 }', 'kind = "ensemble", level = 0.01, seed = 3 }'),
+            "the noise has the seed of the set",
+        ),
     ],
 )
 def test_wrong_declarations_are_refused(tmp_path, change, message):
@@ -259,7 +306,7 @@ def test_answers_on_coarse_cells_are_averaged_exactly(made, score, tmp_path):
 def test_classical_methods_answer_and_go_on(made, score, tmp_path):
     first = score("maximum a posteriori", "level set", samples=3)
     assert first.status == 0, first.err
-    assert "6/6" in first.err[-1]
+    assert "8/8" in first.err[-1]
     found = scores_of(tmp_path / "board")
     assert found["maximum a posteriori", "full-0.01", "misclassified"] < 0.15
     assert score("maximum a posteriori", "level set", samples=3).err == []
@@ -303,6 +350,12 @@ def test_ten_lines_of_numpy_are_a_method(made, pdegen, tmp_path):
         (lambda u: {"b": truth(u)["a"]}, "unknown array b: known are a, probability, draws"),
         (lambda u: {"seconds": np.ones(10)}, "has no array a, probability or draws"),
         (lambda u: {**truth(u), "number": np.arange(10)}, "answers of other samples"),
+        (lambda u: {**truth(u), "seconds": -np.ones(10)}, "seconds must be >= 0, got -1"),
+        (lambda u: {"a": np.zeros((10, 0, 0))}, "a must have the shape"),
+        (lambda u: {"a": truth(u)["a"] + 1j}, "a must have real numbers, got complex128"),
+        (lambda u: {"a": truth(u)["a"].astype(str)}, "a must have real numbers, got <U"),
+        (lambda u: {"draws": np.zeros((0, 10, 3, 3))}, "draws must have the shape"),
+        (lambda u: {**truth(u), "number": np.array(3)}, "answers of other samples"),
     ],
 )  # fmt: skip
 def test_answers_that_do_not_fit_are_refused_in_one_line(made, score, tmp_path, answers, message):
@@ -319,15 +372,48 @@ def test_answers_of_another_set_and_doubled_names_are_refused(made, score, tmp_p
     for name in ("one", "two"):
         folder_of(tmp_path / name, made, truth)
     assert (
-        "the seed 0: give them other names or seeds"
-        in (score(tmp_path / "one", tmp_path / "two").err[0])
+        "with the seed 0 answer full-0.01: give" in score(tmp_path / "one", tmp_path / "two").err[0]
     )
+    folder_of(tmp_path / "named", made, truth, "level set")
+    assert "is a name of pdegen's" in score(tmp_path / "named").err[0]
     (tmp_path / "empty").mkdir()
     assert "empty is not a finished run" in score(tmp_path / "empty").err[0]
     assert (
         "is no folder and no classical method: did you mean level set"
         in (score("level sat").err[0])
     )
+
+
+def test_files_that_are_no_arrays_are_refused_in_one_line(made, score, tmp_path):
+    for name, content in {"empty": b"", "half": b"PK\x03\x04rest", "text": b"words"}.items():
+        folder_of(tmp_path / name, made, truth)
+        (tmp_path / name / "full-0.01.npz").write_bytes(content)
+        outcome = score(tmp_path / name)
+        assert (outcome.status, len(outcome.err)) == (2, 1)
+        assert "cannot read" in outcome.err[0]
+
+
+def test_folders_of_one_seed_may_answer_different_conditions(made, score, tmp_path):
+    for name, conditions in {"a": ["full-0.01"], "b": ["scatter-0.01"]}.items():
+        folder_of(tmp_path / name, made, truth, "ours", conditions)
+    assert score(tmp_path / "a", tmp_path / "b", "constant").status == 0
+    found = scores_of(tmp_path / "board")
+    assert found["ours", "full-0.01", "crps"] == found["ours", "scatter-0.01", "crps"] == 0
+    lines = csv.DictReader((tmp_path / "board" / "differences.csv").read_text().splitlines())
+    means = {(row["method"], row["condition"], row["measure"]): row for row in lines}
+    row = means["constant", "full-0.01", "misclassified"]
+    share = found["constant", "full-0.01", "misclassified"]
+    assert float(row["difference"]) == pytest.approx(share, rel=1e-5)
+    assert 0 < float(row["low"]) < share < float(row["high"])
+
+
+def test_a_value_that_methods_are_not_told_does_not_count(made, score, tmp_path):
+    """The exact coefficient of the contrast 10/3 has the phases of the one of 12/3."""
+    folder_of(tmp_path / "exact", made, lambda u: {"a": np.where(u, 10.0, 3.0)})
+    assert score(tmp_path / "exact").status == 0
+    found = scores_of(tmp_path / "board")
+    assert found["mine", "contrast", "crps"] == found["mine", "contrast", "misclassified"] == 0
+    assert found["mine", "second", "crps"] > 0.05
 
 
 def test_shuffled_samples_are_noticed(made, score, tmp_path):
