@@ -505,6 +505,31 @@ class Extent:
         return torch.stack([(along - start) / length for along, start, length in axes], dim=-1)
 
 
+@dataclass(frozen=True)
+class PhaseValues:
+    """The two values α < β of a coefficient. A call maps logits z to α + (β - α)/(1 + e^-z).
+
+    1/(1 + e^-z) is the probability of the upper phase.
+
+    >>> PhaseValues(3.0, 12.0)(torch.tensor([-100.0, 0.0, 100.0]))
+    tensor([ 3.0000,  7.5000, 12.0000])
+    """
+
+    low: float
+    high: float
+
+    def __call__(self, logit: Tensor) -> Tensor:
+        return self.low + (self.high - self.low) * logit.sigmoid()
+
+    def share(self, a: Tensor) -> Tensor:
+        """Share (a - α)/(β - α) of the upper phase, limited to [0, 1].
+
+        >>> PhaseValues(3.0, 12.0).share(torch.tensor([3.0, 7.5, 13.0]))
+        tensor([0.0000, 0.5000, 1.0000])
+        """
+        return ((a - self.low) / (self.high - self.low)).clamp(0, 1)
+
+
 class Predictor(nn.Module):
     """An operator with normalisers. Inputs and outputs of the predictor are physical values.
 
@@ -517,6 +542,8 @@ class Predictor(nn.Module):
         extent: The box whose points are rescaled to the unit box; None for no rescaling.
         mean: Whether predictions in evaluation mode are means over the 8 symmetries of the square
             (`operators.transforms.square_mean`). The points are then those of a symmetric grid.
+        phases: The two values of the target; the outputs of the operator are then logits of the
+            upper one. None for other targets.
     """
 
     def __init__(
@@ -528,10 +555,11 @@ class Predictor(nn.Module):
         task: Task = MAP,
         extent: Extent | None = None,
         mean: bool = False,
+        phases: PhaseValues | None = None,
     ) -> None:
         super().__init__()
         self.operator, self.input, self.target, self.boundary = operator, input, target, boundary
-        self.task, self.extent, self.mean = task, extent, mean
+        self.task, self.extent, self.mean, self.phases = task, extent, mean, phases
 
     def forward(
         self,
@@ -561,7 +589,9 @@ class Predictor(nn.Module):
             placed = y if self.extent is None else self.extent(y)
             self.operator.adapt((self.target(block.to(y.device), y) for block in u), placed)
 
-    def on(self, x: Tensor | None, y: Tensor | None = None) -> Callable[..., Tensor]:
+    def on(
+        self, x: Tensor | None, y: Tensor | None = None, logits: bool = False
+    ) -> Callable[..., Tensor]:
         """Prepare predictions at points that all samples share, and return the prediction function.
 
         Quantities that depend only on the points are computed once.
@@ -569,6 +599,7 @@ class Predictor(nn.Module):
         Args:
             x: Points of the inputs that all samples share; None if they differ by sample.
             y: Points of the outputs that all samples share; None if they are those of the inputs.
+            logits: Whether outputs of two phases are logits, as a loss needs them, not values.
 
         Returns:
             A function (a, x, y, mask, steps, truth, weight) -> u. Its arguments x and y are for
@@ -588,6 +619,10 @@ class Predictor(nn.Module):
             self.target.check(tuple(a.shape[1:-1]))
             u = operator((self.input.raised(a) - mean) / std, *positions)
             u = u * target_std + target_mean
+            if self.phases is not None:
+                if logits:
+                    return u
+                u = self.phases(u)
             if self.boundary is None or positions[1] is not None:
                 return u
             factor, added = fixed or self.boundary.on(tuple(a.shape[1:-1]), u)

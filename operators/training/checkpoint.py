@@ -28,7 +28,7 @@ from operators.data.trajectories import task_from
 from operators.plugins import fault_of_class, recorded_file, recorded_files
 from operators.registry import OPERATORS
 from operators.trained import trained_folder, trained_models
-from operators.transforms import Boundary, Extent, Normalizer, Predictor
+from operators.transforms import Boundary, Extent, Normalizer, PhaseValues, Predictor
 from pdegen.domains import Box, DomainError, from_attributes
 from pdegen.files import FileError, read, read_json, write
 
@@ -59,6 +59,7 @@ def saving_checkpoint(
         "sha256": _BLANK.decode(),  # first, where _DIGEST finds it
         **description,
         **({"mean": "square"} if predictor.mean else {}),
+        **({} if predictor.phases is None else {"phases": [*vars(predictor.phases).values()]}),
         "format_version": FORMAT_VERSION,
         "channels": [operator.in_channels, operator.out_channels],
         "dim": operator.dim,
@@ -112,13 +113,14 @@ def load_checkpoint(
 
     def built() -> Predictor:
         operator = build(header["operator"])
-        boundary, extent = header["boundary"], header["extent"]
+        boundary, extent, phases = header["boundary"], header["extent"], header.get("phases")
         return Predictor(
             operator, input, target,
             None if boundary is None else Boundary.described(boundary),
             task_from(header["task"]),
             None if extent is None else Extent(*map(tuple, extent)),
             mean={None: False, "square": True}[header.get("mean")],
+            phases=None if phases is None else PhaseValues(*map(float, phases)),
         )  # fmt: skip
 
     try:

@@ -51,6 +51,25 @@ class Huber:
         return _mean(error, weight)
 
 
+class CrossEntropy:
+    """Mean over the batch, the points and the channels of log(1 + e^z) - s z.
+
+    z is the logit of the upper phase of a coefficient with two values, and s is the true share of
+    this phase in a cell. The minimum over z is at 1/(1 + e^-z) = E[s | input]. With quadrature
+    weights, the mean over the points is weighted. The predictor maps logits to values of the
+    coefficient (`operators.transforms.PhaseValues`).
+
+    References: T. Gneiting and A. Raftery, Strictly proper scoring rules, prediction, and
+    estimation, J. Amer. Statist. Assoc. 102 (2007), example 3.
+    """
+
+    def __call__(
+        self, prediction: _Values, target: _Values, a: Tensor, weight: Tensor | None = None
+    ) -> Tensor:
+        of_points = nn.functional.binary_cross_entropy_with_logits
+        return _mean(of_points(prediction, target, reduction="none"), weight)
+
+
 class SquaredH1:
     """Mean over the batch of ‖p - u‖² + γh ‖a (Dp - Du)‖², the loss as Cao (2021) prints it.
 
@@ -129,3 +148,4 @@ register_loss("weighted-h1", WeightedH1)
 register_loss("squared-h1", SquaredH1)
 register_loss("mean-square", MeanSquare)
 register_loss("huber", Huber)
+register_loss("cross-entropy", CrossEntropy)

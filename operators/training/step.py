@@ -513,7 +513,8 @@ class Step:
         x: Points of the inputs that all samples share; None if they differ by sample.
         y: Points of the targets that all samples share; None if they are those of the inputs.
         loss: Function (prediction, target, input) -> scalar. If the points have quadrature weights,
-            the function gets these as its fourth argument.
+            the function gets these as its fourth argument. For a predictor of two phases,
+            predictions are logits and targets are shares of the upper phase.
         clip: Norm to which larger gradients are scaled down.
         augment: Augmentation of each batch; None for no augmentation.
         weight: Quadrature weights of the targets that all samples share; None for equal weights.
@@ -539,8 +540,9 @@ class Step:
         self.note = ""  # why a step is not run as requested
         self.parameters = [p for p in predictor.parameters() if p.requires_grad]
         self.buffers = list(predictor.buffers())
-        all_points, shared_y, shared_weight = predictor.on(x, y), y, weight
-        at = {tuple(points.shape[:-1]): predictor.on(points, y) for points in grids}
+        phases, shared_y, shared_weight = predictor.phases, y, weight
+        all_points = predictor.on(x, y, logits=True)
+        at = {tuple(points.shape[:-1]): predictor.on(points, y, logits=True) for points in grids}
         task = predictor.task
         forced = isinstance(task, Rollout) and task.teacher_forcing
 
@@ -565,6 +567,8 @@ class Step:
             same_points = shared_y is None and y is None
             quadrature = weights(weight, mask if same_points else None, u)
             weighted = () if quadrature is None else (quadrature,)
+            if phases is not None:
+                return loss(prediction, phases.share(u), a, *weighted)
             if steps == 1:
                 return loss(prediction, u, a, *weighted)
             pairs = zip(prediction.split(channels, -1), u.split(channels, -1), strict=True)

@@ -9,16 +9,18 @@ from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from operators.base import Operator, check_domain
-from operators.data import DataError, Samples
+from operators.data import DataError, Map, Samples
 from operators.registry import build_operator
 from operators.training.evaluate import check_defined, positions, quadrature_of
 from operators.training.fit import Settings
+from operators.training.losses import CrossEntropy
 from operators.training.step import Augmentation, is_out_of_memory
 from operators.transforms import (
     Boundary,
     CircleSymmetries,
     DiagonalShifts,
     Normalizer,
+    PhaseValues,
     Predictor,
     SquareSymmetries,
 )
@@ -169,6 +171,7 @@ def check_training(experiment: Experiment, source: Source, device: torch.device)
     operator = checked_operator(experiment, pairs)
     check_applies(source)
     check_scores(source)
+    phases_of(source)
     if trained := experiment.data.resolutions:
         inputs = Normalizer.identity(operator.in_channels)
         targets = Normalizer.identity(operator.out_channels)
@@ -185,6 +188,29 @@ def boundary_of(source: Source, pairs: Samples) -> Boundary | None:
     stored = pairs if pairs.examples is None else pairs.examples.pairs
     channels = stored.target_channels[: pairs.channels[1]]  # those of one step of the task
     return Boundary.of(pairs.domain, [values.get(channel.variable) for channel in channels])
+
+
+def phases_of(source: Source) -> PhaseValues | None:
+    """The two values of the target if the loss is the cross-entropy; None for other losses.
+
+    Raises SchemaError if the target has not two phases, is normalised, or is not that of a map.
+    """
+    experiment = source.experiment
+    if not isinstance(experiment.training.settings().loss, CrossEntropy):
+        return None
+    targets, known = experiment.variables[1], physics_of(source.store).phases
+    names = (targets,) if isinstance(targets, str) else targets
+    fault, values = "", [known.get(name) for name in names]
+    if len(values) != 1 or values[0] is None:
+        fault = f"needs a target of two phases: {', '.join(names)} of {source.url} has none"
+    elif not isinstance(source.task, Map):
+        fault = "needs the task map"
+    elif experiment.normalization.target != "none":
+        fault = 'predicts logits: set normalization.target = "none"'
+    if fault:
+        raise SchemaError(f"training.loss: cross-entropy {fault}")
+    assert values[0] is not None
+    return PhaseValues(*values[0])
 
 
 def check_symmetries(source: Source, augment: Augmentation | None) -> None:

@@ -25,6 +25,7 @@ from pipelines.runs.checks import (
     check_symmetries,
     checked_operator,
     operator_description,
+    phases_of,
 )
 from pipelines.runs.data import Source, tail_draw
 from pipelines.runs.differences import training_problem
@@ -201,7 +202,9 @@ def _adapted(source: Source, pairs: Samples, operator: Operator, device: torch.d
     experiment = source.experiment
     input, target = experiment.normalization.of(pairs)
     boundary, extent = boundary_of(source, pairs), Extent.of(pairs.domain)
-    predictor = Predictor(operator, input, target, boundary, source.task, extent).to(device)
+    predictor = Predictor(
+        operator, input, target, boundary, source.task, extent, phases=phases_of(source)
+    ).to(device)
     check_resolutions(experiment, source, predictor)
     try:
         predictor.adapt(pairs)

@@ -25,7 +25,7 @@ from operators.training.checkpoint import (
     saving_checkpoint,
     saving_state,
 )
-from operators.transforms import Normalizer, Predictor
+from operators.transforms import Normalizer, PhaseValues, Predictor
 
 CPU = torch.device("cpu")
 
@@ -45,6 +45,18 @@ class Affine(Operator):
 
 def predictor() -> Predictor:
     return Predictor(Affine(), Normalizer.identity(1), Normalizer.identity(1))
+
+
+def test_a_predictor_of_two_phases_predicts_the_same_after_it_is_loaded(tmp_path: Path) -> None:
+    made = predictor()
+    made.phases = PhaseValues(3.0, 12.0)
+    saving_checkpoint(tmp_path / "m.safetensors", made, {"operator": {}})()
+    loaded, _ = load_checkpoint(tmp_path / "m.safetensors", Affine)
+    a = torch.linspace(-5, 5, 8)[None, :, None]
+    logits = made.on(None, logits=True)(a)
+    assert torch.equal(logits, made.operator(a, None))
+    assert torch.equal(loaded(a, None), made(a, None))
+    torch.testing.assert_close(loaded(a, None), 3 + 9 / (1 + torch.exp(-logits)))
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from operators.training.losses import Huber, MeanSquare, SquaredH1
+from operators.training.losses import CrossEntropy, Huber, MeanSquare, SquaredH1
 from pdegen.domains import Box, Curvilinear, PeriodicGrid
 
 DELTA, GAMMA = 0.7, 0.3
@@ -21,6 +21,24 @@ def huber(e):
 
 
 ON_POINTS = [(MeanSquare(), np.square), (Huber(DELTA), huber)]
+
+
+@pytest.mark.parametrize("weight", [None, torch.arange(1.0, 8.0, dtype=torch.float64)])
+def test_the_cross_entropy_is_that_of_the_probability(weight):
+    z, s, a = functions(3, 7, 1)
+    p, s = z.sigmoid().numpy()[..., 0], s.sigmoid()
+    true = s.numpy()[..., 0]
+    by_point = -true * np.log(p) - (1 - true) * np.log(1 - p)
+    expected = np.average(by_point, axis=1, weights=weight).mean()
+    loss = CrossEntropy()(z, s, a, *(() if weight is None else (weight,)))
+    assert float(loss) == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_cross_entropy_of_wrong_certain_logits_has_a_gradient():
+    z = torch.tensor([[[100.0]]], requires_grad=True)  # its probability rounds to 1
+    CrossEntropy()(z, torch.zeros(1, 1, 1), z).backward()
+    assert z.grad is not None
+    assert float(z.grad) == 1.0
 
 
 @pytest.mark.parametrize(("loss", "formula"), ON_POINTS)
