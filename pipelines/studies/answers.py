@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
+import torch
 import zarr
 from jaxtyping import Float
 from pydantic import Field
@@ -387,7 +388,8 @@ class OperatorAnswers:
         return (self._result.experiment.data.finest_resolution,) * 2
 
     def answer(self, condition: str, samples: int) -> Answers:
-        """Predict the coefficients of the first samples of a condition."""
+        """Predict the coefficients of the first samples of a condition. An operator that was
+        trained by the cross-entropy states probabilities, too."""
         data = self.testset.data(condition)
         values = data.values[:samples].astype(np.float32)
         experiment = self._result.experiment
@@ -402,8 +404,9 @@ class OperatorAnswers:
             level = self.testset.declared.conditions[condition].assumed.level
             channels.append(np.full_like(a, float(scale.feature(level))))
         model = load_model(self._checkpoint)
-        u = model.predict(np.stack(channels, axis=-1))
-        return Answers(u[..., 0].astype(np.float64))
+        u = torch.as_tensor(model.predict(np.stack(channels, axis=-1)))[..., 0].double()
+        phases = model.predictor.phases
+        return Answers(u.numpy(), None if phases is None else phases.share(u).numpy())
 
 
 def conditions_of(

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from operators.data import Samples
+from operators.transforms import PhaseValues
 from pdegen.domains import Box
 from pdegen.inverse.classical import ALGORITHM, Estimate
 from pdegen.schema import SchemaError
@@ -190,7 +191,8 @@ class NoiseStudy(NoisePlan, Study[Cell]):
         elif isinstance(part.method, str) or part.corrected:
             row = self._inverted(part, how.device)
         else:
-            row = self._scored(part, self.predicted(part, how.device))
+            fields = self.predicted(part, how.device)
+            row = self._scored(part, fields, stated=self._stated(part, fields))
         row.made_from = self.digest(part)
         return row
 
@@ -300,10 +302,20 @@ class NoiseStudy(NoisePlan, Study[Cell]):
         row.solve_seconds = self.inversions.solve_seconds
         return row
 
-    def _scored(self, part: Cell, fields: np.ndarray, estimates: Sequence[Estimate] = ()) -> Row:
+    def _stated(self, part: Cell, fields: np.ndarray) -> Stated | None:
+        """The probabilities that a model trained by the cross-entropy states; None for others."""
+        experiment = self.experiments.get(part.operator, self.experiment)
+        if self.values is None or experiment.training.loss.name != "cross-entropy":
+            return None
+        share = PhaseValues(*self.values).share(torch.from_numpy(fields)).numpy()
+        return Stated(self.truth, fields, probability=share)
+
+    def _scored(
+        self, part: Cell, fields: np.ndarray, estimates: Sequence[Estimate] = (),
+        stated: Stated | None = None,
+    ) -> Row:  # fmt: skip
         """The row with all measures of the reconstructed fields."""
         count, misfits = len(fields), self._misfits(part, fields, estimates)
-        stated = None
         if estimates:
             stated = Stated.of(estimates, self.inversions.truth[:count], self.values)
         domain = self.source.samples("test", noise=None).domain

@@ -1,5 +1,7 @@
 """Trainings by the cross-entropy: operators that predict the probability of a phase."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -11,6 +13,8 @@ from pipelines.config.experiment import load_experiment
 from pipelines.runs.data import Source
 from pipelines.runs.evaluation import evaluate_run
 from pipelines.runs.training import train
+from pipelines.studies.noise import NoiseStudy
+from pipelines.studies.runner import Execution
 from tests.once import once
 
 CPU = torch.device("cpu")
@@ -69,3 +73,32 @@ def test_other_targets_are_refused_before_a_folder_is_made(trained, tmp_path, ch
     with pytest.raises(SchemaError, match=f"training.loss: cross-entropy .*{message}"):
         train(experiment, trained[1], tmp_path / "run", CPU)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.fixture(scope="module")
+def study(trained, tmp_path_factory):
+    """A study of two seeds, and one of the same model with the loss of the experiment."""
+
+    def make(folder):
+        for name, changes in (("phases", {}), ("values", {"training.loss": {"name": "l2"}})):
+            experiment = EXPERIMENT.with_overrides({"training.epochs": 2, **changes})
+            of = NoiseStudy(
+                experiment, trained[1], folder / name, (0.01,), (0.01,), 2, only=("none",)
+            )
+            of.run(CPU)
+            made.append(of)
+
+    made = list[NoiseStudy]()
+    make(tmp_path_factory.mktemp("phases"))
+    return made
+
+
+def test_a_study_scores_the_probabilities_of_the_loss(study):
+    phases = study[0]
+    cell = replace(phases.models[0], at=0.01)
+    scores, others = (of.row(cell, Execution(CPU)).scores for of in study)
+    p = (phases.predicted(cell, CPU) - LOW) / (HIGH - LOW)
+    expected = np.mean((p - (phases.truth > (LOW + HIGH) / 2)) ** 2, axis=(1, 2))
+    assert scores["brier"] == pytest.approx(expected.tolist())
+    assert {"set_coverage", "set_size"} <= scores.keys()
+    assert others.keys() == scores.keys() - {"brier", "set_coverage", "set_size"}

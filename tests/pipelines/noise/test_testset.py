@@ -10,12 +10,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from pdegen.recipe import load_recipe
 from pdegen.sampling import noise as noise_module
 from pdegen.sampling.noise import DrawnSensors, ProductSensors
 from pdegen.schema import SchemaError
-from pipelines.studies.leaderboard import paired_interval
+from pipelines.config.experiment import load_experiment
+from pipelines.runs.evaluation import evaluate_run
+from pipelines.runs.training import train
+from pipelines.studies.answers import OperatorAnswers
+from pipelines.studies.leaderboard import paired_interval, scored
 from pipelines.studies.scores import block_means
 from pipelines.studies.testset import TestSet, TestSetFolder, digest_of, make_testset
 from tests.once import once
@@ -318,6 +323,25 @@ def test_classical_methods_answer_and_go_on(made, score, tmp_path):
         assert value == pytest.approx(found[key], rel=1e-12)
     (own / "full-0.01.npz").unlink()
     assert "1/1" in score("maximum a posteriori", samples=3).err[-1]
+
+
+@pytest.mark.parametrize("loss", ["l2", "cross-entropy"])
+def test_operators_state_probabilities_after_the_cross_entropy(made, tmp_path, loss):
+    changes = {
+        "data.recipe": made.declared.recipe, "data.resolution": N, "data.target_resolution": 9,
+        "resolutions": [N], "noise": {"kind": "sensors", "points": "tiny-scatter", "level": 0.01},
+        "model.width": 8, "model.depth": 1, "model.feedforward": 8,
+        "model.heads": 2, "training.epochs": 1, "training.loss.name": loss,
+        "normalization.target": "none",
+    }  # fmt: skip
+    experiment, run = load_experiment("darcy-inverse-quick").with_overrides(changes), tmp_path / "r"
+    train(experiment, made.training, run, torch.device("cpu"))
+    evaluate_run(experiment, made.training, run, torch.device("cpu"))
+    answers = OperatorAnswers(made, run).answer("scatter-0.01", 3)
+    scores = scored(answers, made.upper("scatter-0.01")[:3], (3.0, 12.0))
+    assert (answers.probability is None) == (loss == "l2") == ("brier" not in scores)
+    if answers.probability is not None:
+        assert answers.a == pytest.approx(3 + 9 * answers.probability)
 
 
 def test_ten_lines_of_numpy_are_a_method(made, pdegen, tmp_path):
