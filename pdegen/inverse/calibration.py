@@ -164,6 +164,45 @@ class ConformalBand:
             raise ValueError(f"a band of {level:g} needs {least} calibration samples, got {n}")
         return cls(np.sort(scores, axis=0)[rank - 1], level)
 
+    @classmethod
+    def of_share(
+        cls, scores: Float[np.ndarray, " calibration *shape"], level: float, missed: float = 0.0
+    ) -> ConformalBand:  # fmt: skip
+        """The band that holds at least the share 1 - `missed` of the points of a new field, with at
+        least the probability `level`. With the default it holds all points.
+
+        The score of a field is the ⌈(1 - missed) m⌉-th smallest of its scores at m points. All
+        points have the same q, that of these scores.
+
+        Raises:
+            ValueError: If the fields are too few for the level, or `missed` is not in [0, 1).
+
+        References: Z. Ma et al., Calibrated uncertainty quantification for operator learning via
+        conformal prediction, arXiv:2402.01960 (2024), for the statement, which holds here by order
+        statistics.
+
+        >>> fields = np.arange(1.0, 20.0)[:, None] * [0.1, 0.2, 0.7, 1.0]
+        >>> [float(ConformalBand.of_share(fields, 0.9, missed).quantile) for missed in (0.0, 0.5)]
+        [18.0, 3.6]
+        """
+        if not 0 <= missed < 1:
+            raise ValueError(f"a share of missed points is in [0, 1), got {missed:g}")
+        points = scores.reshape(len(scores), -1)
+        rank = math.ceil((1 - missed) * points.shape[1] - 1e-9)
+        return cls.of(np.sort(points, axis=1)[:, rank - 1], level)
+
+    def sets(self, probability: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Masks of the cells whose set of phases has the upper and the lower phase.
+
+        The scores of the band were 1 - p of the true phase, where p is its probability. A phase is
+        in the set if 1 - p <= q.
+
+        >>> band = ConformalBand(np.array(0.4), 0.9)
+        >>> [mask.tolist() for mask in band.sets(np.array([0.9, 0.5, 0.2]))]
+        [[True, False, False], [False, False, True]]
+        """
+        return 1 - probability <= self.quantile, probability <= self.quantile
+
     def interval(self, estimate: np.ndarray, scale: np.ndarray | float) -> tuple[Truth, Truth]:
         """Lower and upper ends of the band."""
         return estimate - self.quantile * scale, estimate + self.quantile * scale

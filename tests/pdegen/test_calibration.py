@@ -82,3 +82,45 @@ def test_probabilities_that_are_right_are_reliable():
     assert brier(p**2, y) > brier(p, y)
     assert np.isnan(reliability(np.zeros(3), np.zeros(3))[1:, :2]).all()
     assert reliability(np.ones(3), np.ones(3))[-1].tolist() == [1, 1, 3]
+
+
+def fields(rng, *shape):
+    """Sizes of random errors at 12 points. Those at neighbours are correlated, and some samples
+    have larger errors."""
+    errors = np.cumsum(rng.standard_normal((*shape, 12)), axis=-1)
+    return np.abs(errors) * rng.gamma(2.0, size=(*shape, 1))
+
+
+@pytest.mark.parametrize("n", [19, 32, 100])
+@pytest.mark.parametrize("kind", ["points", "share", "all", "phases"])
+def test_bands_hold_new_fields_with_their_probability(n, kind):
+    """The covered share is in [0.9, 0.9 + 1/(n + 1)], by the mean over calibration sets."""
+    sets, new = 400, 100
+    rng = np.random.default_rng(n)
+    covered = list[float]()
+    for _ in range(sets):
+        known, later = fields(rng, n), fields(rng, new)
+        if kind == "points":
+            covered.append(float(np.mean(later <= ConformalBand.of(known, 0.9).quantile)))
+        elif kind == "phases":
+            p = [1 / (1 + np.exp(errors - 2)) for errors in (known, later)]  # of the true phase
+            band = ConformalBand.of_share(1 - p[0], 0.9)
+            upper, lower = band.sets(np.where(np.arange(12) % 2, p[1], 1 - p[1]))
+            inside = np.where(np.arange(12) % 2, upper, lower)
+            covered.append(float(np.mean(inside.all(axis=1))))
+        else:
+            missed = 0.25 if kind == "share" else 0.0  # 9 or 12 of the points are held
+            band = ConformalBand.of_share(known, 0.9, missed)
+            low, high = band.interval(np.zeros(12), 1.0)
+            inside = np.mean((low <= later) & (later <= high), axis=1)
+            covered.append(float(np.mean(inside >= 1 - missed)))
+    # four deviations of the mean: of a covered share, which has a beta law, and of new fields
+    tolerance = 4 * np.sqrt(0.09 / (n + 2) / sets + 0.09 / (sets * new))
+    assert 0.9 - tolerance <= np.mean(covered) <= 0.9 + 1 / (n + 1) + tolerance
+
+
+def test_bands_of_shares_need_enough_fields_and_a_share():
+    with pytest.raises(ValueError, match=r"a band of 0\.9 needs 9 calibration samples, got 8"):
+        ConformalBand.of_share(np.ones((8, 4)), 0.9)
+    with pytest.raises(ValueError, match=r"in \[0, 1\), got 1"):
+        ConformalBand.of_share(np.ones((9, 4)), 0.9, 1.0)
