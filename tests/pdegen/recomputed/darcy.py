@@ -127,6 +127,6 @@ CASE = Case(
     },
     frozenset({
         "equation", "solver.limit", "solver.method", "solver.element", "solver.linear",
-        "solver.ranks", "solver.mode", "solver.timeout",
+        "solver.ranks", "solver.mode", "solver.timeout", "solver.parts",
     }),
 )  # fmt: skip
