@@ -28,6 +28,7 @@ from pipelines.reports.figures import HALF, WIDE, picture, styled
 from pipelines.reports.palette import QUIET
 from pipelines.runs.comparison import mean_interval
 from pipelines.studies.answers import Answers, read_answers
+from pipelines.studies.inversions import CONSTANT
 from pipelines.studies.leaderboard import PRIMARY, AnswerFolder, Leaderboard
 from pipelines.studies.scores import FEWEST, MEASURES
 from pipelines.studies.testset import TestSet
@@ -149,6 +150,7 @@ class _Part:
                 series = {
                     method: (positions, values)
                     for method in self.methods
+                    if method != CONSTANT  # its scores would hide the differences of others
                     if np.isfinite(values := [self.board.mean(method, n, measure) for n in names])
                     .all()
                 }  # fmt: skip
@@ -177,17 +179,20 @@ class _Part:
         ]
         if not stating:
             return []
-        tables = list[Table]()
-        for condition in self.board.core:
-            lines = [
-                (self._label(m), *(self._printed(m, condition, name) for name in _CALIBRATION))
-                for m in stating
-                if (m, condition) in self.board.scores
-            ]
-            header = ("method", *(MEASURES[n].column or MEASURES[n].title for n in _CALIBRATION))
-            tables.append(Table(lines, header, name=condition))
-        text = tuple(f"{MEASURES[n].title}: {MEASURES[n].meaning}" for n in _CALIBRATION)
-        return [Section("Calibration", text, tuple(tables))]
+        names = [
+            name
+            for name in _CALIBRATION
+            if any(name in of for (m, _), of in self.board.scores.items() if m in stating)
+        ]
+        lines = [
+            (self._label(m), condition, *(self._printed(m, condition, name) for name in names))
+            for condition in self.board.core
+            for m in stating
+            if (m, condition) in self.board.scores
+        ]
+        header = ("method", "condition", *(MEASURES[n].column or MEASURES[n].title for n in names))
+        text = tuple(f"{MEASURES[n].title}: {MEASURES[n].meaning}" for n in names)
+        return [Section("Calibration", text, (Table(lines, header),))]
 
     def robustness(self) -> Section:
         """The area in all conditions, and its ratio to the core condition of the same sensors and
