@@ -226,10 +226,10 @@ class ClassicalAnswers:
         return to @ a @ to.T, dataset[declared.input].values.astype(np.float64)
 
     @lru_cache(maxsize=8)  # noqa: B019 - one object for each command
-    def methods(self, sensors: str) -> tuple[InverseProblem, dict[str, ClassicalMethod]]:
+    def methods(self, points: str) -> tuple[InverseProblem, dict[str, ClassicalMethod]]:
         """The inverse problem for data at these sensors, and its methods by name."""
         a, u = self._known
-        where, n = SENSORS[sensors], u.shape[-1]
+        where, n = SENSORS[points], u.shape[-1]
         x = (np.arange(n) + 0.5) / n
         if isinstance(where, ProductSensors):
             lines = list(where.lines)
