@@ -228,9 +228,9 @@ def paired_interval(
     The interval is the percentile interval of bootstrap samples of the test samples, and of the
     seeds of methods with several. All pairs of methods have the same bootstrap samples.
 
-    >>> mean, low, high = paired_interval(np.array([[1.0, 2.0, 3.0]]), np.array([[0.0, 1.0, 2.0]]))
-    >>> mean, low, high
-    (1.0, 1.0, 1.0)
+    >>> found = paired_interval(np.array([[1.0, 2.0, 3.0]]), np.array([[0.0, 1.0, 2.0]]))
+    >>> [round(value, 9) for value in found]
+    [1.0, 1.0, 1.0]
     """
     means = [_resampled(values) for values in (scores, other)]
     low, high = np.percentile(means[0] - means[1], [2.5, 97.5]).tolist()
