@@ -636,7 +636,26 @@ class ShotNoise(NoiseModel):
 
 
 @dataclass(frozen=True)
-class QuantisedNoise(NoiseModel):
+class NoiseOnBase(NoiseModel):
+    """Noise besides independent noise of the deviation ε₀ σ(x)."""
+
+    base: float = 0.0  # ε₀ >= 0
+    by: By = field(default="point", kw_only=True)
+    uses_std: ClassVar[bool] = True
+    unit: ClassVar[str] = "σ̄"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not (math.isfinite(self.base) and self.base >= 0):
+            raise ValueError(f"the base level must be finite and >= 0, got {self.base}")
+
+    @property
+    def _silent(self) -> bool:
+        return self.level == self.base == 0
+
+
+@dataclass(frozen=True)
+class QuantisedNoise(NoiseOnBase):
     """δ ⌊(u(x) + ε₀ σ(x) ξ(x))/δ + ½⌋: values rounded to multiples of δ = ε √12 σ̄.
 
     σ̄ is the root mean square of σ(x). Rounding errors of a step δ have the deviation
@@ -647,10 +666,6 @@ class QuantisedNoise(NoiseModel):
     0.01
     """
 
-    base: float = 0.0  # ε₀ >= 0
-    by: By = field(default="point", kw_only=True)
-    uses_std: ClassVar[bool] = True
-    unit: ClassVar[str] = "σ̄"
     lost: ClassVar[str] = "that its errors are bounded by half a step"
     likelihood: ClassVar[str] = "Gaussian, σ² = δ²/12 + ε₀² σ(x)²"
     latex: ClassVar[str] = (
@@ -661,14 +676,6 @@ class QuantisedNoise(NoiseModel):
         "ξ(x) ~ N(0, 1), independent at all points; σ̄: the root mean square of σ(x) over the "
         "points; σ(x): the standard deviation of u(x) over the training samples"
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_base(self.base)
-
-    @property
-    def _silent(self) -> bool:
-        return self.level == self.base == 0
 
     def law(self, data, known, std, points=None):
         squares = self.level**2 * _mean_square(std) + (self.base * std) ** 2
@@ -682,7 +689,7 @@ class QuantisedNoise(NoiseModel):
 
 
 @dataclass(frozen=True)
-class DriftNoise(NoiseModel):
+class DriftNoise(NoiseOnBase):
     """u(x) + ε₀ σ(x) ξ(x) + ε σ̄ (b₀ + √12 Σ_j b_j (x_j - ½))/(d + 1)^½ with b ~ N(0, 1)^(d+1).
 
     Each sample has an offset and a slope along each of the d axes. Their root mean square over
@@ -697,9 +704,6 @@ class DriftNoise(NoiseModel):
     """
 
     base: float = 0.01  # ε₀ >= 0
-    by: By = field(default="point", kw_only=True)
-    uses_std: ClassVar[bool] = True
-    unit: ClassVar[str] = "σ̄"
     lost: ClassVar[str] = (
         "the correlation of its values, to methods other than maximum a posteriori and level set"
     )
@@ -712,14 +716,6 @@ class DriftNoise(NoiseModel):
         "ξ(x), b_j ~ N(0, 1), independent; σ̄: the root mean square of σ(x) over the points; σ(x): "
         "the standard deviation of u(x) over the training samples"
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_base(self.base)
-
-    @property
-    def _silent(self) -> bool:
-        return self.level == self.base == 0
 
     def law(self, data, known, std, points=None):
         located = _located(std.shape, points)
@@ -871,11 +867,6 @@ def _mean_square(std: np.ndarray) -> float:
 def _check_share(share: float) -> None:
     if not 0 < share < 1:
         raise ValueError(f"the share must be in (0, 1), got {share}")
-
-
-def _check_base(base: float) -> None:
-    if not (math.isfinite(base) and base >= 0):
-        raise ValueError(f"the base level must be finite and >= 0, got {base}")
 
 
 def pointwise_std(blocks: Iterable[Float[np.ndarray, " _ *grid"]]) -> Field:
@@ -1135,5 +1126,5 @@ class Levels:
         return self.high * s * s
 
     def feature(self, level: float | Float[np.ndarray, " batch"]) -> Float[np.ndarray, "..."]:
-        """What operators receive for a level ε: s = √(ε/high), above 1 beyond the range."""
+        """The input of operators for a level ε: s = √(ε/high), above 1 for ε > high."""
         return np.sqrt(np.asarray(level) / self.high)

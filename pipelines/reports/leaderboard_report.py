@@ -168,7 +168,7 @@ class _Part:
         return [Section("Scores against the level", pictures=tuple(pictures))] if pictures else []
 
     def calibration(self) -> list[Section]:
-        """What methods that state an uncertainty are worth."""
+        """Scores of the uncertainty that methods state."""
         stating = [
             method
             for method in self.methods

@@ -1,7 +1,8 @@
 """Answers to a test set: files of others, classical methods, and trained operators.
 
-The answers of a method are a folder: `method.toml` and a file NAME.npz (or NAME.npy for `a` alone,
-or a Zarr group NAME.zarr) for each condition that it answers, with any of
+The answers of a method are a folder. `method.toml` describes the method. Each condition that it
+answers has a file NAME.npz, a Zarr group NAME.zarr, or a file NAME.npy for `a` alone. The arrays
+are any of
 
     a (samples, m, m)            reconstructed coefficient, constant on m x m cells, any m
     draws (members, samples, m, m)   draws of the posterior
@@ -50,7 +51,7 @@ _KEY = "made_from"  # array of files of ours: a hash of all that determines the 
 
 
 class MethodFacts(Strict):
-    """What a method is and what it was told.
+    """The name of a method, what it was told, and its costs.
 
     Args:
         name: Name in tables. Folders of one name are seeds of one method.
