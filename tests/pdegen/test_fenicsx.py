@@ -186,7 +186,7 @@ PARENT = """
     client.solve(settings, np.ones((1, 8, 8)), 1.0, 0.0, ranks, 60.0)
     print(mine.pid, flush=True)
     while True:
-        client.solve(settings, np.ones((50, 150, 150)), 1.0, 0.0, ranks, 60.0)
+        client.solve(settings, np.ones((50, 100, 100)), 1.0, 0.0, ranks, 60.0)
 """
 
 
@@ -204,7 +204,7 @@ def test_no_orphan_outlives_its_parent(dolfinx, root, ranks):
     time.sleep(0.5)
     parent.kill()
     parent.communicate()
-    assert gone(pids, 20.0)
+    assert gone(pids, 60.0)  # the rest of a sample, on a busy machine
 
 
 FORK = """

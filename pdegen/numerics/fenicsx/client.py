@@ -21,6 +21,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from pdegen.numerics.errors import MissingSolverError, SolveError, WorkerError
+from pdegen.software import cores
 
 VARIABLE = "PDEGEN_DOLFINX_PYTHON"
 SYSTEM_PYTHON = "/usr/bin/python3"
@@ -182,7 +183,7 @@ class Worker:
         script = str(Path(__file__).with_name("worker.py"))
         try:
             self._process = subprocess.Popen(
-                [*_mpirun(python, ranks), python, "-I", script], env=_environment(),
+                [*_mpirun(python, ranks), python, "-I", script], env=_environment(ranks),
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log,
                 cwd=tempfile.gettempdir(), start_new_session=True,
             )  # fmt: skip
@@ -306,7 +307,7 @@ def _kill(process: subprocess.Popen[bytes], ranks: int) -> None:
     process.wait()
 
 
-def _environment() -> dict[str, str]:
+def _environment(ranks: int = 1) -> dict[str, str]:
     outer = os.environ
     inherited = {k: value for k, value in outer.items() if not k.startswith(_OF_AN_OUTER_MPI)}
     cache = outer.get("XDG_CACHE_HOME") or Path.home() / ".cache"
@@ -319,7 +320,8 @@ def _environment() -> dict[str, str]:
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         "OMPI_MCA_rmaps_base_oversubscribe": "1",
         "OMPI_MCA_hwloc_base_binding_policy": "none",  # two workers would share the first cores
-        "OMPI_MCA_mpi_yield_when_idle": "1",
+        # ranks that share a core must yield; on a busy machine those that yield are starved
+        "OMPI_MCA_mpi_yield_when_idle": str(int(ranks > cores())),
     }
 
 
