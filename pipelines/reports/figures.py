@@ -150,8 +150,8 @@ def style_of(method: Cell, kind: str) -> Style:
     """Style of a method in a noise study.
 
     Models are blue, and darker the more noise they were trained with; a model trained at all levels
-    is black. Lines are dashed for methods that correct a model's prediction, and dotted for methods
-    that assume a wrong noise level.
+    is black. Lines are dashed for methods that correct a model's prediction, dotted for methods
+    that assume a wrong noise level, and dashed and dotted for the seeds of a model together.
 
     Args:
         kind: The kind of the noise. Levels of the kind "snr" are in decibels.
@@ -159,6 +159,7 @@ def style_of(method: Cell, kind: str) -> Style:
     if method.method == CONSTANT:
         return Style(QUIET, "-", "_")
     dashes = ":" if method.assumed_level != 1 else "--" if method.corrected else "-"
+    dashes = "-." if method.together else dashes
     if isinstance(method.method, str):
         place = _CLASSICAL.get(method.method, len(INKS) - 1)
         return Style(INKS[place], dashes, "sD^vP*"[place % 6])

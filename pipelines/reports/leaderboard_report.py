@@ -84,8 +84,9 @@ class _Part:
         seeds = {len(v["seed"]) for (name, _), v in self.board.scores.items() if name == method}
         trained = any(of.training_samples is not None for of in self.board.methods[method])
         if max(seeds) > 1:
-            return f"{method} ({'to'.join(map(str, sorted(seeds)))} seeds)"
-        return f"{method} (one seed)" if trained else method
+            return f"{method} ({' to '.join(map(str, sorted(seeds)))} seeds)"
+        pooled = self.board.methods[method][0].pooled
+        return f"{method} (one seed)" if trained and pooled == 1 else method
 
     def _printed(self, method: str, condition: str, measure: str) -> str:
         """Mean over seeds and samples, with half of its interval over the samples."""

@@ -287,12 +287,13 @@ class _NoiseReport:
     @cached_property
     def results(self) -> Results:
         """Rows of the models of seed 0, first with the true noise level, then with assumed wrong
-        levels; of corrected models, the constant and classical methods."""
+        levels; of all seeds together, corrected models, the constant and classical methods."""
         study, how = self.study, Execution(self.device)
         models = [model for model in study.models + study.with_wrong_level if model.seed == 0]
         return Results(study, {
             method: [[study.row(c, how) for c in cells] for cells in study.tests(method)]
-            for method in (*models, *study.corrected, Cell(CONSTANT), *study.classical)
+            for method in (*models, *study.pooled, *study.corrected, Cell(CONSTANT),
+                           *study.classical)
         })  # fmt: skip
 
     def headline(self) -> list[tuple[str, str]]:

@@ -56,6 +56,7 @@ class MethodFacts(Strict):
     Args:
         name: Name in tables. Folders of one name are seeds of one method.
         seed: Seed of the training.
+        pooled: Number of seeds that are one method together.
         paper: Publication.
         told: What the method knows beside the data: level and kind of the noise, prior, phases.
         training_samples, training_seconds, parameters, device: Facts about a trained method.
@@ -65,6 +66,7 @@ class MethodFacts(Strict):
 
     name: Annotated[str, Field(min_length=1)]
     seed: int = 0
+    pooled: int = 1
     paper: str = ""
     told: str = ""
     training_samples: int | None = None

@@ -51,6 +51,8 @@ class Cell:
         assumed_level: Noise level that a classical method, or a model trained on a range, assumes.
             It is a multiple of the true level.
         corrected: Whether a classical method corrects the model's prediction.
+        together: Whether the models of all seeds are one method, whose answer is their mean and
+            whose draws are their predictions (Lakshminarayanan et al. 2017). The seed is 0.
         operator: Name of the model's operator; empty for the operator that the experiment declares,
             and for classical methods.
     """
@@ -60,6 +62,7 @@ class Cell:
     at: float | None = None
     assumed_level: float = 1.0
     corrected: bool = False
+    together: bool = False
     operator: str = ""
 
     @property
@@ -72,6 +75,7 @@ class Cell:
         level = self.method
         name = level if isinstance(level, str) else f"trained at {word(level, unit)}"
         name += ", corrected" if self.corrected else ""
+        name += ", all seeds together" if self.together else ""
         factor = f", assuming {self.assumed_level:g} times the level"
         return name if self.assumed_level == 1 else f"{name}{factor}"
 

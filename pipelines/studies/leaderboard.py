@@ -81,7 +81,7 @@ def scored(
     return measured(Reconstructed(fields, truth, phases, stated=stated))
 
 
-def _onto(values: Float[np.ndarray, "samples m m"], n: int) -> Float[np.ndarray, "samples n n"]:
+def _onto(values: Float[np.ndarray, "*batch m m"], n: int) -> Float[np.ndarray, "*batch n n"]:
     if values.shape[-1] == n:
         return values
     to = _averages(values.shape[-1], n)
@@ -327,7 +327,8 @@ def entries(
     """Folders with the answers of methods.
 
     A method is a folder of answers, the folder of a finished run, or the name of a classical
-    method. Answers of runs and classical methods are written to `folder`, and not made again.
+    method. Answers of runs and classical methods are written to `folder`, and not made again. If a
+    method has several seeds, all of them together are a method, see `together`.
 
     Raises:
         SchemaError: If a method is unknown, or a folder is neither answers nor a run.
@@ -366,7 +367,60 @@ def entries(
     jobs = [(testset.path, *job) for job in missing]
     for done, line in enumerate(_finished(jobs, workers), 1):
         progress(f"{done}/{len(jobs)} {line}")
-    return result
+    by_name = dict[str, list[AnswerFolder]]()
+    for entry in result:
+        by_name.setdefault(entry.method.name, []).append(entry)
+    several = [each for each in by_name.values() if len(each) > 1]
+    pooled = [together(testset, each, folder, chosen, samples) for each in several]
+    return [*result, *(entry for entry in pooled if entry.conditions)]
+
+
+def together(
+    testset: TestSetFolder,
+    seeds: Sequence[AnswerFolder],
+    folder: Path,
+    chosen: Sequence[str],
+    samples: int | None,
+) -> AnswerFolder:
+    """Write the answers of all seeds of a method together, to the conditions with several seeds.
+
+    The answer is the mean of those of the seeds, and so is the probability if all state one. If
+    not, the answers of the seeds, or their draws, are the draws (Lakshminarayanan et al. 2017).
+    """
+    first = seeds[0].method
+    name, times = f"{first.name}, all seeds together", [e.method.training_seconds for e in seeds]
+    time = None if None in times else sum(filter(None, times))
+    facts = {"name": name, "pooled": len(seeds), "training_seconds": time}
+    method = first.model_copy(update=facts)
+    own, answered = folder / slug(name), list[str]()
+    for condition in chosen:
+        paths = [path for entry in seeds if (path := entry.file(condition)) is not None]
+        if len(paths) < 2:
+            continue
+        data, phases = testset.data(condition), testset.declared.phases
+        count = min(samples or len(data.number), len(data.number))
+        pooled = pool([read_answers(path, data, count, phases) for path in paths])
+        write(own / f"{condition}.npz", encoded(pooled, data))
+        answered.append(condition)
+    if answered:
+        write(own / METHOD, f"{toml(method.model_dump(exclude_none=True))}\n".encode())
+    return AnswerFolder(own, method, answered)
+
+
+def pool(each: Sequence[Answers]) -> Answers:
+    """The answers of several seeds as those of one method, on the cells of the finest."""
+    finest = max(of.a.shape[-1] for of in each)
+    a = np.stack([_onto(of.a, finest) for of in each])
+    seconds = [of.seconds for of in each if of.seconds is not None]
+    total = np.sum(seconds, axis=0) if len(seconds) == len(each) else None
+    stated = [_onto(of.probability, finest) for of in each if of.probability is not None]
+    if len(stated) == len(each):
+        return Answers(a.mean(axis=0), np.mean(stated, axis=0), seconds=total)
+    draws = [
+        one if of.draws is None else _onto(of.draws, finest)
+        for one, of in zip(a[:, None], each, strict=True)
+    ]
+    return Answers(a.mean(axis=0), draws=np.concatenate(draws), seconds=total)
 
 
 def _holds(path: Path, source: Source, condition: str, samples: int) -> bool:

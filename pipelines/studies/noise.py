@@ -81,10 +81,17 @@ class NoiseStudy(NoisePlan, Study[Cell]):
             return []
         return [replace(model, corrected=True) for model in self.models if model.seed == 0]
 
+    @property
+    def pooled(self) -> list[Cell]:
+        """The models whose seeds together are a method, if there are several seeds."""
+        if self.seeds == 1:
+            return []
+        return [replace(model, together=True) for model in self.models if model.seed == 0]
+
     def tests(self, method: Cell) -> list[list[Cell]]:
         """The tests of a method, as one list for each test level. The list has one test for each
         seed."""
-        seeds = range(1 if isinstance(method.method, str) else self.seeds)
+        seeds = range(1 if isinstance(method.method, str) or method.together else self.seeds)
         return [[replace(method, seed=seed, at=at) for seed in seeds] for at in self.test_levels]
 
     # interface of the runner
@@ -132,8 +139,11 @@ class NoiseStudy(NoisePlan, Study[Cell]):
         methods = [Cell(CONSTANT), *self.classical]
         corrected = [replace(c, corrected=True) for c in self.models if self.corrected]
         parts = [*self.models, *self.with_wrong_level, *corrected, *methods]
-        tested = [replace(c, at=at) for at in self.test_levels for c in parts]
-        return [self.models, tested]
+        tested, pooled = (
+            [replace(c, at=at) for at in self.test_levels for c in of]
+            for of in (parts, self.pooled)
+        )
+        return [self.models, tested, pooled]
 
     def row_path(self, part: Cell) -> Path:
         if isinstance(part.method, str):
@@ -141,7 +151,8 @@ class NoiseStudy(NoisePlan, Study[Cell]):
         else:
             what = "corrected" if part.corrected else "model"
             what = f"{part.operator}-{what}" if part.operator else what
-            name = f"{what}-{key(part.method)}-seed-{part.seed}"
+            seed = "all-seeds" if part.together else f"seed-{part.seed}"
+            name = f"{what}-{key(part.method)}-{seed}"
         name += "" if part.assumed_level == 1 else f"-assumed-{part.assumed_level:g}"
         at = "" if part.at is None else f"-at-{part.at:g}"
         return self.folder / "cells" / f"{name}{at}.json"
@@ -157,7 +168,8 @@ class NoiseStudy(NoisePlan, Study[Cell]):
             "method": part.name,
         }
         if not isinstance(part.method, str):
-            parts["weights"] = weights_of(self.training(part).checkpoint)
+            weights = [weights_of(self.training(c).checkpoint) for c in self._members(part)]
+            parts["weights"] = weights if part.together else weights[0]
         elif part.method != CONSTANT and part.method in self.inversions.methods:
             parts["tried"] = [ALGORITHM, *self.inversions.methods[part.method].weights]
         if (digest := self.inversions.equation_digest) is not None:
@@ -180,7 +192,8 @@ class NoiseStudy(NoisePlan, Study[Cell]):
         at = "" if part.at is None else self.word(part.at)
         if isinstance(part.method, str):
             return f"{part.name} at {at}"
-        return f"{self.label(part)}, seed {part.seed}{at and f', tested at {at}'}"
+        seed = "" if part.together else f", seed {part.seed}"
+        return f"{self.label(part)}{seed}{at and f', tested at {at}'}"
 
     def make(self, part: Cell, how: Execution) -> Row:
         if part.at is None:
@@ -191,8 +204,9 @@ class NoiseStudy(NoisePlan, Study[Cell]):
         elif isinstance(part.method, str) or part.corrected:
             row = self._inverted(part, how.device)
         else:
-            fields = self.predicted(part, how.device)
-            row = self._scored(part, fields, stated=self._stated(part, fields))
+            draws = np.stack([self.predicted(c, how.device) for c in self._members(part)])
+            fields = draws.mean(axis=0)
+            row = self._scored(part, fields, stated=self._stated(part, fields, draws))
         row.made_from = self.digest(part)
         return row
 
@@ -230,6 +244,11 @@ class NoiseStudy(NoisePlan, Study[Cell]):
         noise = f"{self.tested(cell.at).model_dump_json()}, assumed {cell.assumed_level}"
         predictions = training.predicted(self.test_pairs_of(cell), device, folder, noise)
         return values_of(predictions)
+
+    def _members(self, part: Cell) -> list[Cell]:
+        """The models of a method, one for each seed that it has."""
+        seeds = range(self.seeds) if part.together else [part.seed]
+        return [replace(part, seed=seed, together=False) for seed in seeds]
 
     def test_pairs_of(self, cell: Cell) -> Samples:
         """The noisy test samples for a model. If the model has the noise level as an input, their
@@ -302,13 +321,14 @@ class NoiseStudy(NoisePlan, Study[Cell]):
         row.solve_seconds = self.inversions.solve_seconds
         return row
 
-    def _stated(self, part: Cell, fields: np.ndarray) -> Stated | None:
-        """The probabilities that a model trained by the cross-entropy states; None for others."""
+    def _stated(self, part: Cell, fields: np.ndarray, draws: np.ndarray) -> Stated | None:
+        """The probabilities that models trained by the cross-entropy state, or the predictions of
+        several models as draws; None for one model that was trained otherwise."""
         experiment = self.experiments.get(part.operator, self.experiment)
-        if self.values is None or experiment.training.loss.name != "cross-entropy":
-            return None
-        share = PhaseValues(*self.values).share(torch.from_numpy(fields)).numpy()
-        return Stated(self.truth, fields, probability=share)
+        if self.values is not None and experiment.training.loss.name == "cross-entropy":
+            share = PhaseValues(*self.values).share(torch.from_numpy(fields)).numpy()
+            return Stated(self.truth, fields, probability=share)
+        return Stated(self.truth, fields, draws=draws) if len(draws) > 1 else None
 
     def _scored(
         self, part: Cell, fields: np.ndarray, estimates: Sequence[Estimate] = (),

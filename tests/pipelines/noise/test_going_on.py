@@ -52,7 +52,7 @@ def test_a_stopped_study_goes_on_to_the_same_rows(
     with pytest.raises(Stopped):
         again.run(CPU, resume=True, stop=lambda: len(made) == 5)
     again.run(CPU, resume=True)
-    assert len(made) == 1 + len({*made}) == 1 + 2 + 2 + 2 + 1 + 2
+    assert len(made) == 1 + len({*made}) == 1 + 2 + 2 + 2 + 1 + 2 + 1
     for name in cells(study):
         rows = [json.loads(cells(one)[name]) for one in (study, finished)]
         assert rows[0]["errors"] == rows[1]["errors"], name

@@ -88,6 +88,9 @@ def test_progress_says_what_was_trained_or_tested():
         Cell(RANGE, 0, 0.2, 3.0, operator="fno"): (
             "fno trained at all levels, assuming 3 times the level, seed 0, tested at 0.2"
         ),
+        Cell(0.1, at=0.2, together=True): (
+            f"{OWN.model.name} trained at 0.1, all seeds together, tested at 0.2"
+        ),
         Cell(0.1, 0, 0.2, corrected=True, operator="fno"): (
             "fno trained at 0.1, corrected, seed 0, tested at 0.2"
         ),
@@ -124,8 +127,11 @@ def test_stages_are_trainings_and_then_all_tests():
         *(replace(model, corrected=True) for model in models),
         Cell("constant"), Cell("level"), Cell("free"), Cell("level", assumed_level=3.0),
     ]  # fmt: skip
-    trained, tested = plan.stages()
+    trained, tested, pooled = plan.stages()
     assert trained == models
+    together = [Cell(level, together=True) for level in (0.1, RANGE)]
+    assert pooled == [replace(part, at=at) for at in (0.0, 0.2) for part in together]
+    assert replace(plan, seeds=1).pooled == []
     assert tested == [replace(part, at=at) for at in (0.0, 0.2) for part in parts]
     assert plan.classical == parts[-3:]
     # reports show those of the first seed

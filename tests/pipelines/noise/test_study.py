@@ -18,9 +18,10 @@ from pdegen.store.reading import open_sealed
 from pipelines.reports.document import significant
 from pipelines.reports.noise_pictures import file_name
 from pipelines.reports.noise_report import reported_epoch, times, write_noise_report
+from pipelines.studies import noise
 from pipelines.studies.inversions import Cell, ChosenWeight, Observed, chosen_weight
 from pipelines.studies.runner import Execution, Row, mean_and_spread, predictions
-from pipelines.studies.scores import MEASURES
+from pipelines.studies.scores import MEASURES, block_means
 from tests.pipelines.noise.conftest import CPU, EVERY, METHODS, STEPS, a_study
 from tests.printed import too_wide
 
@@ -51,6 +52,26 @@ def test_errors_are_those_of_the_reported_checkpoint(finished, cell):
         relative_errors(found[..., 0].double().numpy(), finished.truth)
     )
     assert {len(scores) for scores in (row.errors, row.scores["iou"], row.scores["l1"])} == {4}
+
+
+def test_all_seeds_together_answer_with_their_mean_and_are_draws(finished):
+    models = [Cell(0.1, seed, 0.1) for seed in (0, 1)]
+    draws = np.stack([finished.predicted(model, CPU) for model in models])
+    row = finished.row(Cell(0.1, at=0.1, together=True), HOW)
+    assert row.errors == pytest.approx(relative_errors(draws.mean(axis=0), finished.truth))
+    upper = draws > sum(finished.values) / 2
+    shares = block_means(np.array([*upper, finished.truth > 7.5], float), 2)
+    (s, t), true = shares[:2], shares[2]
+    fair = np.mean((abs(s - true) + abs(t - true) - abs(s - t)) / 2, axis=-1)
+    assert row.scores["crps"] == pytest.approx(fair)
+
+
+def test_other_weights_of_any_seed_make_the_row_of_all_stale(finished, monkeypatch):
+    part = Cell(0.1, at=0.1, together=True)
+    before, second = finished.digest(part), finished.training(Cell(0.1, 1)).checkpoint
+    of = noise.weights_of
+    monkeypatch.setattr(noise, "weights_of", lambda path: of(path) + "!" * (path == second))
+    assert finished.digest(part) != before
 
 
 def test_the_assumed_level_counts(finished):

@@ -19,8 +19,8 @@ from pdegen.schema import SchemaError
 from pipelines.config.experiment import load_experiment
 from pipelines.runs.evaluation import evaluate_run
 from pipelines.runs.training import train
-from pipelines.studies.answers import OperatorAnswers
-from pipelines.studies.leaderboard import paired_interval, scored
+from pipelines.studies.answers import Answers, OperatorAnswers
+from pipelines.studies.leaderboard import paired_interval, pool, scored
 from pipelines.studies.scores import block_means
 from pipelines.studies.testset import TestSet, TestSetFolder, digest_of, make_testset
 from tests.once import once
@@ -465,6 +465,27 @@ def test_seeds_are_one_method_and_missing_conditions_leave_it_without_a_rank(mad
     assert found["ours", "second", "misclassified"] == pytest.approx(0.1, abs=0.01)
     (line,) = [row for row in page.splitlines() if row.startswith("| part | ")][:1]
     assert line.split("|")[2].strip() == ""
+    pooled = "ours, all seeds together"
+    wrong = 3 * 0.1**2 * 0.9 + 0.1**3  # of the majority of three
+    assert found[pooled, "second", "misclassified"] == pytest.approx(wrong, abs=0.005)
+    assert found[pooled, "second", "crps"] < found["ours", "second", "crps"]
+    assert f"{pooled} (one seed)" not in page
+
+
+def test_seeds_together_are_draws_or_a_mean_probability_on_the_finest_cells():
+    p = np.array([[[0.2, 0.4], [0.6, 0.8]]])
+    fine, coarse = np.kron(1 - p, np.ones((2, 2))), p
+    found = pool([Answers(fine, seconds=np.ones(1)), Answers(coarse, seconds=np.full(1, 2.0))])
+    assert found.a == pytest.approx(np.full((1, 4, 4), 0.5))
+    assert found.draws is not None
+    assert found.draws[:, 0, 0, 0] == pytest.approx([0.8, 0.2])
+    assert found.seconds == pytest.approx(3.0)
+    drawn = Answers(fine, draws=np.stack([fine, fine + 1]))
+    both = pool([drawn, Answers(coarse)]).draws
+    assert both is not None
+    assert both[:, 0, 0, 0] == pytest.approx([0.8, 1.8, 0.2])
+    stated = pool([Answers(p, probability=p), Answers(p, probability=1 - p)])
+    assert (stated.draws, stated.probability) == (None, pytest.approx(np.full((1, 2, 2), 0.5)))
 
 
 def test_paired_intervals_are_those_of_the_mean_difference():
