@@ -627,6 +627,13 @@ def make_testset_command(
         if faults:
             raise Failed(f"{folder}: {len(faults)} faults")
         say(f"{folder}: whole, digest {made.digest}")
+        differing = made.differing()
+        if differing is None:
+            return
+        rounded, other = differing
+        if other:
+            raise Failed(f"{folder}: {len(other)} arrays are not those shipped, first {other[0]}")
+        say(f"{len(rounded)} arrays differ from the shipped set, by rounding")
         return
     if resume and overwrite:
         raise SchemaError("--resume and --overwrite exclude each other")

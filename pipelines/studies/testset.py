@@ -215,6 +215,36 @@ class SensorData:
     digest: str
 
 
+_MARKED = ("values", "sigma", "upper")  # arrays whose marks are shipped; others follow from them
+_ROUNDING = 1e-6  # relative; another processor or library rounds otherwise
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What tells an array v from others: its SHA-256 (`digest_of`), and two numbers that rounding
+    hardly changes.
+
+    Args:
+        mean: Mean of v_k cos k over the values in C order, which depends on their order.
+        rms: Root mean square of v.
+    """
+
+    digest: str
+    mean: float
+    rms: float
+
+    @classmethod
+    def of(cls, values: np.ndarray) -> Mark:
+        exact = values.astype(np.float64).ravel()
+        mean = float(np.mean(exact * np.cos(np.arange(exact.size))))
+        return cls(digest_of(values), mean, float(np.sqrt(np.mean(exact**2))))
+
+    def agrees(self, other: Mark) -> bool:
+        """Whether the arrays may differ by rounding alone."""
+        differences = abs(self.mean - other.mean), abs(self.rms - other.rms)
+        return max(differences) <= _ROUNDING * other.rms
+
+
 @dataclass(frozen=True)
 class TestSetFolder:
     """A generated test set.
@@ -302,6 +332,34 @@ class TestSetFolder:
                 continue
             if found != content:
                 yield f"stores/{name}.zarr has other samples than set.json says"
+
+    @property
+    def marks(self) -> dict[str, Mark]:
+        """Marks of the values, deviations and truths of the set, by the names of the arrays.
+
+        Raises FileError if an array has changed.
+        """
+        keys = [key for key in self._content["arrays"] if key.rpartition("/")[2] in _MARKED]
+        return {
+            key: Mark.of(self.arrays(name)[word])
+            for key in sorted(keys)
+            for name, _, word in [key.rpartition("/")]
+        }
+
+    def differing(self) -> tuple[list[str], list[str]] | None:
+        """Names of the arrays that differ from those of the shipped set of this name: by rounding,
+        and otherwise. None if no set of this name is shipped with marks."""
+        try:
+            shipped = read_json(_SHIPPED / f"{self.declared.name}.json")
+        except FileNotFoundError:
+            return None
+        marks = {key: Mark(*values) for key, values in shipped.items()}
+        own = self.marks
+        rounded, other = list[str](), sorted(own.keys() ^ marks.keys())
+        for key in own.keys() & marks.keys():
+            if own[key].digest != marks[key].digest:
+                (rounded if own[key].agrees(marks[key]) else other).append(key)
+        return sorted(rounded), sorted(other)
 
     @property
     def training(self) -> str:

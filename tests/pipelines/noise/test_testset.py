@@ -6,12 +6,14 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import astuple
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from pdegen.files import read_json
 from pdegen.recipe import load_recipe
 from pdegen.sampling import noise as noise_module
 from pdegen.sampling.noise import DrawnSensors, ProductSensors
@@ -19,10 +21,11 @@ from pdegen.schema import SchemaError
 from pipelines.config.experiment import load_experiment
 from pipelines.runs.evaluation import evaluate_run
 from pipelines.runs.training import train
+from pipelines.studies import testset
 from pipelines.studies.answers import Answers, OperatorAnswers
 from pipelines.studies.leaderboard import paired_interval, pool, scored
 from pipelines.studies.scores import block_means
-from pipelines.studies.testset import TestSet, TestSetFolder, digest_of, make_testset
+from pipelines.studies.testset import Mark, TestSet, TestSetFolder, digest_of, make_testset
 from tests.once import once
 
 N = 27  # cells along each axis
@@ -238,6 +241,39 @@ def test_damage_ends_in_one_line(made, pdegen, declared, tmp_path):
     assert (outcome.status, len(outcome.err)) == (1, 4)
     outcome = pdegen("testset", file, "--out", made.path, "--verify")
     assert (outcome.status, outcome.out) == (0, [f"{made.path}: whole, digest {made.digest}"])
+
+
+def test_verify_tells_rounding_from_another_set(made, pdegen, declared, monkeypatch, tmp_path):
+    monkeypatch.setattr(testset, "_SHIPPED", tmp_path)
+    file, shipped = tmp_path / "s.toml", tmp_path / f"{made.declared.name}.json"
+    file.write_text(SET.format(recipe=declared.recipe))
+    marks = {key: Mark.of(made.arrays(key.rpartition("/")[0])[key.rpartition("/")[2]])
+             for key in made.marks}  # fmt: skip
+
+    def verified(**changed):
+        content = {k: astuple(changed.get(k.replace("/", "_"), mark)) for k, mark in marks.items()}
+        shipped.write_text(json.dumps(content))
+        return pdegen("testset", file, "--out", made.path, "--verify")
+
+    assert verified().out[1] == "0 arrays differ from the shipped set, by rounding"
+    values = made.data("second").values
+    rounded = Mark.of(values * np.float32(1 + 2e-7))
+    assert verified(data_second_values=rounded).out[1].startswith("1 arrays differ")
+    for other in (values[::-1], values * np.float32(1 + 1e-4)):
+        outcome = verified(data_second_values=Mark.of(other))
+        assert (outcome.status, len(outcome.err)) == (1, 1)
+        assert "1 arrays are not those shipped, first data/second/values" in outcome.err[0]
+
+
+def test_the_shipped_marks_are_those_of_the_declared_conditions():
+    """`pdegen testset inverse-darcy-1 --verify` compares the values."""
+    declared = TestSet.load("inverse-darcy-1")
+    marked = read_json(testset._SHIPPED / "inverse-darcy-1.json")
+    expected = {f"{part}/{name}/{word}" for part in ("data", "validation")
+                for name in declared.conditions for word in ("values", "sigma")}  # fmt: skip
+    assert {*marked} == expected | {"validation/truth/upper"} | {
+        f"answers/{name}/upper" for name in declared.truths
+    }
 
 
 def test_digests_depend_on_type_shape_and_values():
