@@ -11,9 +11,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, Field, model_validator
+import numpy as np
+from pydantic import (
+    BaseModel,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
-from pdegen.equations.base import Problem, RegisteredProblem
+from pdegen.equations.base import Problem, RegisteredProblem, SampleError
 from pdegen.plugins import plugin_of
 from pdegen.schema import Count, Name, SchemaError, Strict, brief, flattened, near
 from pdegen.shipped import recipe_folder, recipe_names
@@ -158,6 +165,8 @@ class Recipe(Strict):
         remark: A remark on the recipe, such as the file that it reproduces; dropped if the problem
             or the number of samples is overridden.
         samples: Number of samples.
+        first: Number i of the first sample in its random stream. A store of other test samples
+            than those of the recipe begins there.
         seed: Seed of the random streams; sample i depends only on (seed, i).
         shard: Number of samples in a shard, the unit of work and of writing.
         problem: Equation, law of the inputs, resolution and solver.
@@ -169,6 +178,7 @@ class Recipe(Strict):
     summary: str
     remark: str = ""
     samples: Annotated[Count, Field(le=SAMPLES)]
+    first: Annotated[int, Field(ge=0, le=SAMPLES)] = 0
     seed: Annotated[int, Field(ge=0, lt=2**64)]
     shard: Count
     problem: Annotated[Problem, RegisteredProblem]
@@ -181,6 +191,12 @@ class Recipe(Strict):
         if total > self.samples:
             raise ValueError(f"splits need {total} samples, got samples = {self.samples}")
         return self
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, content: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out keys that recipes of older versions do not have, unless they are set."""
+        table = content(self)
+        return {key: value for key, value in table.items() if key != "first" or value}
 
     @model_validator(mode="after")
     def _is_readable(self) -> Self:
@@ -198,6 +214,21 @@ class Recipe(Strict):
         """One line that describes the dataset."""
         line = headline(self.summary, self.problem, self.samples)
         return f"{line}; {self.remark}" if self.remark else line
+
+    def stream(self, sample: int) -> tuple[int, int]:
+        """Seed and number of the random stream of a sample. Samples are counted from 0."""
+        return self.seed, self.first + sample
+
+    def compute(self, samples: range, device: str | None = None) -> dict[str, np.ndarray]:
+        """The values of samples by variable (`Problem.compute`). Samples are counted from 0.
+
+        Raises SampleError if a sample cannot be solved or is not finite.
+        """
+        numbers = range(self.first + samples.start, self.first + samples.stop)
+        try:
+            return self.problem.compute(self.seed, numbers, device)
+        except SampleError as error:
+            raise SampleError(error.sample - self.first, error.reason) from error
 
     @property
     def fingerprint(self) -> str:
