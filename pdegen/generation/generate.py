@@ -333,6 +333,7 @@ def error_key(recipe: Recipe) -> str:
     problem = recipe.problem
     content = [problem.model_dump(mode="json"), problem.algorithm, recipe.seed]
     content += [recipe.first] if recipe.first else []
+    content += [recipe.select.model_dump(mode="json")] if recipe.select else []
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
@@ -475,7 +476,7 @@ def probe(recipe: Recipe, device: str | None = None, failures: bool = False) -> 
         if not failures:
             raise SchemaError(f"{path}: equation {problem.equation_name}, {error}") from error
     try:
-        problem.checks_of_store()
+        recipe.checks()
     except Exception as error:  # of a user's code
         message = error_in_plugin(error) or f"{path}: {error_summary(error)}"
         raise SchemaError(f"{message} (the law of equation {problem.equation_name})") from error

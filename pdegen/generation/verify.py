@@ -118,7 +118,7 @@ def verify(
     blocks = checked_blocks(store, seal, result, progress)
     if check_values and job is not None:
         result.values_checked = True
-        for finding in job.recipe.problem.checks_of_store().check(blocks):
+        for finding in job.recipe.checks().check(blocks):
             result.faults.append(
                 Fault(f"{finding.variable}, law", finding.message, None, finding.variable)
             )
