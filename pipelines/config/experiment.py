@@ -1063,9 +1063,10 @@ class Experiment(Strict):
         """This experiment with new values of some keys such as "training.epochs".
 
         Keys below `data.overrides`, `data.stream.overrides` and `data.stream.coarse` are keys of
-        the recipes, and those below `conditions.NAME` are keys of the recipe and of noise. A table
-        stands for its dotted keys (`pdegen.schema.flattened`). Keys of a table that the experiment does not have add it: `data.stream.recipe` adds a stream,
-        `task.kind` a task, and `noise.level` noise.
+        the recipes; those below `conditions.NAME` are keys of the recipe and of the noise. A table
+        stands for its dotted keys (`pdegen.schema.flattened`). Keys of a table that the experiment
+        does not have add it: `data.stream.recipe` adds a stream, `task.kind` a task, and
+        `noise.level` noise.
 
         Raises:
             SchemaError: For an unknown key, an impossible value, or a key that the task does not

@@ -501,6 +501,10 @@ def _pairs(
     input, target = experiment.variables
     for name in (*names_of(input), *names_of(target)):
         variable_of(recipe, name)
+    if recipe.select is not None:
+        raise SchemaError(
+            f"{where}: select chooses samples of stores, a stream has all: leave it out"
+        )
     streams = recipe.problem.streams_per_sample
     seeds = 2**63 // (streams * APART) - 1  # numbers of streams stay below 2⁶³
     if seed >= seeds:
@@ -862,8 +866,8 @@ class Source:
         other = self._tests if split == "test" else None
         try:
             pairs = open_pairs(
-                other or self.store, split, resolution or data.finest_resolution, input=input, target=target,
-                target_resolution=data.target_resolution, weighted=weighted,
+                other or self.store, split, resolution or data.finest_resolution, input=input,
+                target=target, target_resolution=data.target_resolution, weighted=weighted,
             )  # fmt: skip
         except ResolutionError as error:
             if resolution is not None:

@@ -512,4 +512,5 @@ def _from_texts(declared: Sequence[str], *rest: Any) -> NoiseStudy:
     experiment, *operators = [Experiment.parse(json.loads(text), "study") for text in declared]
     *words, tables, cells = rest
     conditions = {name: Condition.parse(table, name) for name, table in tables.items()}
-    return NoiseStudy(experiment, *words, conditions, cells, operators=tuple(operators))
+    arguments: list[Any] = [*words, conditions, cells, tuple(operators)]
+    return NoiseStudy(experiment, *arguments)

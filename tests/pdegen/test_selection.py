@@ -160,11 +160,9 @@ def test_labels_are_compared_for_the_selected_samples():
 def test_recipes_without_a_selection_have_the_keys_of_older_versions():
     content = DARCY.model_dump(mode="json")
     assert not {"select", "first"} & content.keys()
-    fingerprints = {
-        DARCY.with_overrides(changes).fingerprint
-        for changes in ({}, {"first": 3}, {"select": {"statistic": "share", "low": LOW, "high": 1.0}},
-                        {"select": {"statistic": "length", "low": LOW, "high": 1.0}})
-    }  # fmt: skip
+    length = {"select.statistic": "length"}
+    others = DARCY.with_overrides({"first": 3}), MIDDLE, MIDDLE.with_overrides(length)
+    fingerprints = {recipe.fingerprint for recipe in (DARCY, *others)}
     assert len(fingerprints) == 4
 
 

@@ -334,11 +334,10 @@ class Burgers(Problem):
             energy = np.mean(values["a"].astype(np.float64) ** 2, axis=1)
             return energy, energy / 4  # waves that a coarse grid misses
 
-        return {
-            "energy": Statistic(
-                lambda seed, number: float(np.mean(field(grid, seed, [number]) ** 2)), energy
-            )
-        }
+        def drawn(seed: int, number: int) -> float:
+            return float(np.mean(np.asarray(field(grid, seed, [number])) ** 2))
+
+        return {"energy": Statistic(drawn, energy)}
 
     def inversions(self, setting: InverseProblem) -> dict[str, ClassicalMethod]:
         from pdegen.equations.burgers.inversion import inversions

@@ -825,14 +825,13 @@ class Darcy(Problem):
                 energy = np.mean(field_of(coefficient, values) ** 2, axis=(1, 2))
                 return energy, energy / 4  # features that a coarse grid misses
 
-            return {
-                "energy": Statistic(
-                    lambda seed, number: float(np.mean(field(grid, seed, [number]) ** 2)), energy
-                )
-            }
+            def drawn(seed: int, number: int) -> float:
+                return float(np.mean(np.asarray(field(grid, seed, [number])) ** 2))
+
+            return {"energy": Statistic(drawn, energy)}
 
         def upper(seed: int, number: int) -> np.ndarray:
-            return field(grid, seed, [number]) >= coefficient.thresholds[-1]
+            return np.asarray(field(grid, seed, [number])) >= coefficient.thresholds[-1]
 
         def share(values: Values) -> tuple[np.ndarray, np.ndarray]:
             mask = uppermost(coefficient, values)
@@ -843,8 +842,10 @@ class Darcy(Problem):
             return length, length  # a coarse grid may miss half of it
 
         return {
-            "share": Statistic(lambda *stream: float(np.mean(upper(*stream))), share),
-            "length": Statistic(lambda *stream: float(interface(upper(*stream))[0]), length),
+            "share": Statistic(lambda seed, number: float(np.mean(upper(seed, number))), share),
+            "length": Statistic(
+                lambda seed, number: float(interface(upper(seed, number))[0]), length
+            ),
         }
 
     def checks_of_store(self) -> StoreChecks:

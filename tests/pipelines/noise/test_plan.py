@@ -184,8 +184,8 @@ def test_names_are_those_of_the_variables_and_operators():
 def test_test_noise_has_the_kind_of_the_tests_and_the_seed_of_the_experiment():
     own = OWN.with_overrides({"noise.seed": 7, "noise.fresh": False})
     words = (own, "nowhere", Path("out"), (0.1,), (0.2,), 1)
-    conditions = {"kind": Condition(noise={"kind": "relative"}),
-                  "salt": Condition(noise={"kind": "impulse", "share": 0.2, "level": 0.0})}  # fmt: skip
+    salt = {"kind": "impulse", "share": 0.2, "level": 0.0}
+    conditions = {"kind": Condition(noise={"kind": "relative"}), "salt": Condition(noise=salt)}
     plan = NoiseStudy(*words, conditions=conditions)
     assert plan.tested(0.2) == plan.noise(0.2) == own.at_level(0.2).noise
     noise = plan.tested(0.3, "kind")

@@ -1,7 +1,6 @@
 """What a noise study computes, and what its report says."""
 
 import csv
-import json
 import re
 from dataclasses import replace
 from xml.etree import ElementTree
