@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Self
@@ -9,7 +10,7 @@ from typing import Annotated, Any, Self
 from pydantic import Field, field_validator, model_validator
 
 from pdegen.recipe import Recipe
-from pdegen.schema import SchemaError, Strict, brief, flattened
+from pdegen.schema import SchemaError, Strict, flattened
 
 EVERY = "all"  # as the only name of a condition, it stands for all of an experiment
 _KEY = re.compile(r"(?P<name>.+?)\.(?P<table>truth|noise)\.(?P<key>.+)")
@@ -75,7 +76,7 @@ class Condition(Strict):
     def words(self) -> str:
         """The values in which the data differ, as text."""
         tables = {"truth": self.truth, "noise": self.noise}
-        return ", ".join(f"{t}.{k} = {brief(v)}" for t in tables for k, v in tables[t].items())
+        return ", ".join(f"{t}.{k} = {json.dumps(v)}" for t in tables for k, v in tables[t].items())
 
 
 def changed(

@@ -129,7 +129,7 @@ def test_every_method_has_a_row_under_every_condition(study):
 def test_the_report_states_conditions_ratios_and_what_methods_were_told(study):
     page = (study.folder / "report.md").read_text()
     for words in (
-        "correlated: noise.kind = 'correlated'.", "contrast: truth.coefficient.above = 10.0.",
+        'correlated: noise.kind = "correlated".', "contrast: truth.coefficient.above = 10.0.",
         "ensemble noise, the level, the recipe", "training inputs with ensemble noise",
         "Noise of u (under louder)", "--condition 'another seed'",
         "--set 'conditions.another seed.truth.solver.faces=arithmetic'",
