@@ -16,7 +16,7 @@ from pdegen.sampling.noise_law import NoiseLaw
 from pdegen.store.reading import open_sealed
 from pipelines.reports.document import significant
 from pipelines.reports.noise_pictures import file_name
-from pipelines.reports.noise_report import reported_epoch, times, write_noise_report
+from pipelines.reports.noise_report import reported_epoch, times
 from pipelines.studies import noise
 from pipelines.studies.inversions import Cell, ChosenWeight, Observed, chosen_weight
 from pipelines.studies.runner import Execution, Row, mean_and_spread, predictions
