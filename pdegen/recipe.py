@@ -8,13 +8,28 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, Field, model_validator
+import numpy as np
+from jaxtyping import Float
+from pydantic import (
+    BaseModel,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
-from pdegen.equations.base import Problem, RegisteredProblem
+from pdegen.checks.check import StoreChecks
+from pdegen.checks.selection import checks_of_selected
+from pdegen.equations.base import Problem, RegisteredProblem, SampleError
+from pdegen.numerics.device import one_thread
 from pdegen.plugins import plugin_of
+from pdegen.sampling.coefficients import Finite
+from pdegen.sampling.noise import hashed
 from pdegen.schema import Count, Name, SchemaError, Strict, brief, flattened, near
 from pdegen.shipped import recipe_folder, recipe_names
 from pdegen.store.format import SAMPLES
@@ -148,6 +163,47 @@ class Splits(Strict):
         return {"train": train, "validation": validation, "test": test}
 
 
+ATTEMPTS = 1000  # largest number of draws of a selected sample
+
+
+class Selection(Strict):
+    """Selection of samples by a statistic of their input.
+
+    Sample i is the first of its attempts 0, 1, 2, ... whose statistic s has low <= s <= high.
+    Attempt 0 is sample i of the recipe without a selection; attempt k has a seed hashed from that
+    of the recipe and k. So sample i remains a function of (seed, i) alone, at every resolution.
+
+    Args:
+        statistic: Name of the statistic. Two-phase and other phase coefficients of Darcy flow have
+            the "share" of the cells where the field is at least the last threshold, and the
+            "length" of this phase's interface, along cell faces. Log-normal ones and the initial
+            values of Burgers' equation have the "energy", the mean square of the Gaussian field.
+        low, high: Bounds of the statistic. [the statistic's]
+        outside: Whether the samples outside of the bounds are accepted instead.
+    """
+
+    statistic: str
+    low: Finite
+    high: Finite
+    outside: bool = False
+
+    @model_validator(mode="after")
+    def _rise(self) -> Self:
+        if not self.low < self.high:
+            raise ValueError(f"low must be less than high, got {self.low:g} and {self.high:g}")
+        return self
+
+    def distance(self, s: Float[np.ndarray, " batch"]) -> Float[np.ndarray, " batch"]:
+        """Distance of a statistic from accepted values; 0 if it is accepted.
+
+        >>> Selection(statistic="share", low=0.4, high=0.6).distance(np.array([0.3, 0.5])).round(9)
+        array([0.1, 0. ])
+        """
+        if self.outside:
+            return np.maximum(np.minimum(s - self.low, self.high - s), 0)
+        return np.maximum(np.maximum(self.low - s, s - self.high), 0)
+
+
 class Recipe(Strict):
     """Everything that a dataset depends on.
 
@@ -158,22 +214,37 @@ class Recipe(Strict):
         remark: A remark on the recipe, such as the file that it reproduces; dropped if the problem
             or the number of samples is overridden.
         samples: Number of samples.
+        first: Number i of the first sample in its random stream. A store of other test samples
+            than those of the recipe begins there.
         seed: Seed of the random streams; sample i depends only on (seed, i).
         shard: Number of samples in a shard, the unit of work and of writing.
         problem: Equation, law of the inputs, resolution and solver.
         splits: Sizes of train, validation and test.
         codec: Compression of the store: "lz4", "zstd" (smaller, slower) or "none".
+        select: Bounds of a statistic that all samples have; by default samples have the whole law.
     """
 
     name: Name
     summary: str
     remark: str = ""
     samples: Annotated[Count, Field(le=SAMPLES)]
+    first: Annotated[int, Field(ge=0, le=SAMPLES)] = 0
     seed: Annotated[int, Field(ge=0, lt=2**64)]
     shard: Count
     problem: Annotated[Problem, RegisteredProblem]
     splits: Splits
     codec: Literal["lz4", "zstd", "none"] = "lz4"
+    select: Selection | None = None
+
+    @model_validator(mode="after")
+    def _has_statistic(self) -> Self:
+        if self.select is None or self.select.statistic in self.problem.statistics:
+            return self
+        equation = self.problem.equation_name
+        hint = ", ".join(self.problem.statistics) or "no statistic"
+        raise ValueError(
+            f"select.statistic: unknown {brief(self.select.statistic)}: {equation} has {hint} here"
+        )
 
     @model_validator(mode="after")
     def _splits_fit(self) -> Self:
@@ -181,6 +252,14 @@ class Recipe(Strict):
         if total > self.samples:
             raise ValueError(f"splits need {total} samples, got samples = {self.samples}")
         return self
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, content: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out keys that recipes of older versions do not have, unless they are set."""
+        table = content(self)
+        return {
+            key: value for key, value in table.items() if key not in ("first", "select") or value
+        }
 
     @model_validator(mode="after")
     def _is_readable(self) -> Self:
@@ -198,6 +277,63 @@ class Recipe(Strict):
         """One line that describes the dataset."""
         line = headline(self.summary, self.problem, self.samples)
         return f"{line}; {self.remark}" if self.remark else line
+
+    def stream(self, sample: int) -> tuple[int, int]:
+        """Seed and number of the random stream of a sample. Samples are counted from 0.
+
+        Raises SampleError if no attempt has the statistic that the recipe selects.
+        """
+        number, select = self.first + sample, self.select
+        if select is None:
+            return self.seed, number
+        drawn = self.problem.statistics[select.statistic].drawn
+        for attempt in range(ATTEMPTS):
+            seed = hashed(self.seed, "attempt", attempt) if attempt else self.seed
+            with one_thread():
+                distance = select.distance(np.array([drawn(seed, number)]))
+            if not distance.any():
+                return seed, number
+        where = "outside of" if select.outside else "in"
+        raise SampleError(
+            sample,
+            f"none of {ATTEMPTS} attempts has a {select.statistic} {where} [{select.low:g}, "
+            f"{select.high:g}]: select more probable values",
+        )
+
+    def compute(self, samples: range, device: str | None = None) -> dict[str, np.ndarray]:
+        """The values of samples by variable (`Problem.compute`). Samples are counted from 0.
+
+        Raises SampleError if a sample cannot be solved or is not finite.
+        """
+        parts = list[dict[str, np.ndarray]]()
+        streams = [self.stream(sample) for sample in samples] if self.select else []
+        of_seeds = groupby(streams, key=itemgetter(0)) if self.select else [(self.seed, samples)]
+        start = self.first + samples.start
+        for seed, group in of_seeds:
+            numbers = range(start, start + len(list(group)))
+            start = numbers.stop
+            try:
+                parts.append(self.problem.compute(seed, numbers, device))
+            except SampleError as error:
+                raise SampleError(error.sample - self.first, error.reason) from error
+        if len(parts) == 1:
+            return parts[0]
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+    def checks(self) -> StoreChecks:
+        """New checks of a store of this recipe. Those of selected samples have the bounds of the
+        statistic in place of moments (`pdegen.checks.selection`)."""
+        checks, select = self.problem.checks_of_store(), self.select
+        if select is None:
+            return checks
+        stored = self.problem.statistics[select.statistic].stored
+
+        def distance(values: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+            statistic, slack = stored(values)
+            return select.distance(statistic), slack
+
+        variable = self.problem.variables()[0].name
+        return checks_of_selected(checks, variable, select.statistic, distance)
 
     @property
     def fingerprint(self) -> str:

@@ -23,6 +23,7 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, SchemaValidator, core_schema
 
 from pdegen.checks.check import ROUNDING, StoreChecks, checks_of_family
+from pdegen.checks.selection import Statistic
 from pdegen.domains import Domain
 from pdegen.inverse.classical import ClassicalMethod, Forward, InverseProblem
 from pdegen.inverse.tikhonov import by_forward
@@ -638,6 +639,12 @@ class Problem(WithLaws):
         depend on these numbers, unless an equation overrides this method.
         """
         return checks_of_family(self) if self.laws else self.checks()
+
+    @property
+    def statistics(self) -> Mapping[str, Statistic]:
+        """The statistics of the input by which a recipe may select samples, by name. They are about
+        the first variable."""
+        return {}
 
     @property
     def floats_per_sample(self) -> int:

@@ -323,7 +323,7 @@ def label_error(recipe: Recipe, workers: Pool) -> Json:
 def measured_errors(recipe: Recipe, samples: Sequence[int], workers: Pool) -> dict[int, float]:
     """The label errors of samples. Keys are numbers of samples. Samples that cannot be computed are
     left out."""
-    task = partial(_of_sample, recipe.problem, recipe.seed)
+    task = partial(_of_sample, recipe)
     return {i: error for i, error in workers.run(task, samples) if error is not None}
 
 
@@ -332,6 +332,8 @@ def error_key(recipe: Recipe) -> str:
     `table`."""
     problem = recipe.problem
     content = [problem.model_dump(mode="json"), problem.algorithm, recipe.seed]
+    content += [recipe.first] if recipe.first else []
+    content += [recipe.select.model_dump(mode="json")] if recipe.select else []
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
@@ -341,9 +343,11 @@ def table() -> Json:
     return json.loads((recipe_folder() / TABLE).read_text("utf-8"))
 
 
-def _of_sample(problem: Problem, seed: int, sample: int) -> float | None:
+def _of_sample(recipe: Recipe, sample: int) -> float | None:
     try:
-        return float(f"{problem.of_sample(seed, sample).label_error(seed, sample):.4g}")
+        seed, number = recipe.stream(sample)
+        problem = recipe.problem.of_sample(seed, number)
+        return float(f"{problem.label_error(seed, number):.4g}")
     except (SampleError, SolveError):
         return None
 
@@ -362,10 +366,14 @@ def sampled_inputs(recipe: Recipe, workers: Pool) -> Json:
     if modes is None or points >= 2 * modes + 1:
         return {}
     samples = range(min(_COMPARED, recipe.samples))
-    task = partial(interpolant_difference, problem, recipe.seed)
+    task = partial(_difference, recipe)
     by_sample = dict(workers.run(task, samples))
     differences = [by_sample[i] for i in samples if by_sample[i] is not None]
     return {"sampled_inputs": {"points": points, "modes": modes, "relative_l2": differences}}
+
+
+def _difference(recipe: Recipe, sample: int) -> float | None:
+    return interpolant_difference(recipe.problem, *recipe.stream(sample))
 
 
 def interpolant_difference(problem: Problem, seed: int, sample: int) -> float | None:
@@ -399,7 +407,10 @@ def layout(
     with one_thread():
         coordinates = (*positions(problem.domain), *problem.coordinates())
     number = Coordinate(
-        "sample", ("sample",), np.arange(recipe.samples), {"long_name": "number of the sample"}
+        "sample",
+        ("sample",),
+        recipe.first + np.arange(recipe.samples),
+        {"long_name": "number of the sample"},
     )
     return Layout(
         samples=recipe.samples,
@@ -429,13 +440,13 @@ def compute(recipe: Recipe, samples: range, device: str | None = None) -> dict[s
     problem = recipe.problem
     path = path_of(type(problem))
     if path is None:
-        values = problem.compute(recipe.seed, samples, device)
+        values = recipe.compute(samples, device)
         for name, array in values.items():
             _check_finite(name, array, samples)
         return values
     where = f"equation {problem.equation_name}, {_numbers(samples)}"
     try:
-        values = problem.compute(recipe.seed, samples, device)
+        values = recipe.compute(samples, device)
     except (SampleError, SchemaError, OSError, MemoryError):
         raise
     except Exception as error:  # of a user's code
@@ -465,7 +476,7 @@ def probe(recipe: Recipe, device: str | None = None, failures: bool = False) -> 
         if not failures:
             raise SchemaError(f"{path}: equation {problem.equation_name}, {error}") from error
     try:
-        problem.checks_of_store()
+        recipe.checks()
     except Exception as error:  # of a user's code
         message = error_in_plugin(error) or f"{path}: {error_summary(error)}"
         raise SchemaError(f"{message} (the law of equation {problem.equation_name})") from error

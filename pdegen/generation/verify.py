@@ -61,6 +61,8 @@ class Verification:
     shards: int = 0
     bytes: int = 0
     values_checked: bool = False  # whether the law of the recipe, or what is declared, was checked
+    # statistic of a recipe that selects samples, whose bounds were checked in place of moments
+    selected: str = ""
     # numbers of the samples that were computed again and compared
     recomputed: list[int] = field(default_factory=list)
 
@@ -118,7 +120,8 @@ def verify(
     blocks = checked_blocks(store, seal, result, progress)
     if check_values and job is not None:
         result.values_checked = True
-        for finding in job.recipe.problem.checks_of_store().check(blocks):
+        result.selected = job.recipe.select.statistic if job.recipe.select else ""
+        for finding in job.recipe.checks().check(blocks):
             result.faults.append(
                 Fault(f"{finding.variable}, law", finding.message, None, finding.variable)
             )

@@ -405,7 +405,10 @@ class _Motion:
         for _ in range(_ITERATIONS):
             change = self.model.observation(jvp(self.smoothed(direction)))
             self.solves += 1
-            alpha = rho / float(np.sum(change * self.errors.weighted(change)))
+            power = float(np.sum(change * self.errors.weighted(change)))
+            if not power > 0:  # without an interface, nothing moves
+                break
+            alpha = rho / power
             w, r = w + alpha * direction, r - alpha * change
             if self.errors.misfit(r) <= goal:
                 break

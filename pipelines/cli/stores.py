@@ -360,6 +360,8 @@ def verify_command(
             say(f"{store}: {key} was restored")
     check_verified(result)
     if not as_json:
+        if result.selected:
+            note(f"samples were selected: bounds of the {result.selected} were checked, no moments")
         say(f"{store}: verified")
 
 

@@ -407,10 +407,13 @@ Models = Annotated[
         autocompletion=common.operators,
     ),
 ]
-TestKind = Annotated[
-    str | None,
+StudyConditions = Annotated[
+    list[str] | None,
     typer.Option(
-        help="Kind of noise of the test samples, unknown to all methods; default: as trained."
+        "--condition",
+        metavar="NAME",
+        help="Condition of the experiment to test under besides, or `all`: test data that differ "
+        "from what methods are told; default: none; repeatable.",
     ),
 ]
 Cells = Annotated[
@@ -515,7 +518,7 @@ def study_noise_command(
     inversion_samples: InversionSamples = 100,
     assumed_level: AssumedLevel = "1",
     method: Methods = None,
-    test_kind: TestKind = None,
+    condition: StudyConditions = None,
     cells: Cells = None,
     seeds: Seeds = 1,
     out: Out = None,
@@ -539,6 +542,8 @@ def study_noise_command(
 
     original = load_experiment(experiment, data)
     declared, operators = operator_experiments(original, model or (), parsed(set_), data)
+    conditions = declared.chosen_conditions(list(dict.fromkeys(condition or [])))
+    declared, operators = declared.unconditioned, tuple(o.unconditioned for o in operators)
     launch = Launch(workers, device, resume, overwrite)
     torch_device, folder = launch.torch_device, out or Path("runs") / f"{declared.name}-noise-study"
     check_folder(folder)
@@ -547,7 +552,7 @@ def study_noise_command(
     study = NoiseStudy(
         declared, data or "", folder, parse_trained(train_levels, tested), tested, seeds,
         inversion_samples, parse_levels(assumed_level), tuple(dict.fromkeys(method or [])),
-        test_kind, cells, operators,
+        conditions, cells, operators,
     )  # fmt: skip
     if data is None:
         study = _with_store(study, torch_device)
@@ -568,6 +573,8 @@ def _with_store(study: "NoiseStudy", device: "torch.device") -> "NoiseStudy":
             f"study noise: samples of recipe {recipe.name} have different numbers of points"
         )
     check_methods(study.experiment, study.only, study.cells)
+    for name in study.shifted:
+        study.conditions[name].recipe(recipe, name)  # raises for an impossible key
     return replace(study, store=generate_default(recipe))
 
 

@@ -34,9 +34,12 @@ from pdegen.schema import (
     brief,
     flattened,
     is_name,
+    near,
 )
 from pdegen.store.format import Physics
 from pdegen.store.reading import Store, StoreError, open_sealed
+from pipelines.config.conditions import EVERY, Condition
+from pipelines.config.conditions import changed as changed_conditions
 from pipelines.config.declared import (
     LossSpec,
     LossTable,
@@ -320,6 +323,17 @@ class InputNoise(NoiseKind):
     def levels(self) -> Levels | None:
         """The range of levels; None for a single level."""
         return Levels(*self.level) if isinstance(self.level, tuple) else None
+
+    def tested(self, changes: Mapping[str, Any], where: str) -> InputNoise:
+        """Noise of test inputs in which `changes` replaces values. Another kind keeps only the
+        level and the seed. Raises SchemaError if the noise is impossible."""
+        table = self.model_dump(exclude={"on", "fresh"})
+        if changes.get("kind", self.kind) != self.kind:
+            table = {"level": self.level, "seed": self.seed}
+        noise = InputNoise.parse({**table, **changes}, where)
+        if isinstance(noise.level, tuple):
+            raise SchemaError(f"{where}: test data have one level, got {list(noise.level)}")
+        return noise
 
     def build(self) -> NoiseModel:
         """The noise model for the level, or for the upper end of the range."""
@@ -783,6 +797,7 @@ TaskSpec = Annotated[MapTask | RolloutTask | TimeTask | BlockTask, Field(discrim
 _T = TypeVar("_T")
 _FORMER = {f"training.{key}": key for key in FORMER_KEYS}
 _OF_RECIPES = ("data.overrides", *(f"data.stream.{name}" for name in RECIPE_KEYS))
+_FREE = (*_OF_RECIPES, "conditions")  # tables whose keys are not those of an experiment
 
 
 class Experiment(Strict):
@@ -796,6 +811,8 @@ class Experiment(Strict):
         resolutions: Numbers of points along each axis of the grids on which the trained operator is
             evaluated without retraining.
         task: The learning task; by default the map from data.input to data.target.
+        conditions: Test data of a noise study that differ from what methods are told, by name. No
+            training depends on them, so records of trainings leave them out.
     """
 
     name: Name
@@ -807,6 +824,15 @@ class Experiment(Strict):
     normalization: Normalization = Normalization()
     noise: InputNoise | None = None
     task: TaskSpec | None = None
+    conditions: Annotated[dict[Name, Condition], Field(default_factory=dict)]
+
+    @model_serializer(mode="wrap")
+    def _recorded(
+        self, content: SerializerFunctionWrapHandler, info: SerializationInfo
+    ) -> dict[str, Any]:
+        """Leave out the conditions in records."""
+        table = content(self)
+        return {k: v for k, v in table.items() if k != "conditions" or info.mode != "json"}
 
     @model_validator(mode="before")
     @classmethod
@@ -830,6 +856,8 @@ class Experiment(Strict):
                 "noise.kind = 'sensors' chooses points of one grid and is not for "
                 "data.resolutions: use data.resolution, or another kind"
             )
+        if EVERY in self.conditions:
+            raise ValueError(f"a condition cannot have the name {EVERY!r}, which stands for all")
         if self.task is None:
             return self
         if self.noise is not None and not isinstance(self.task, MapTask):
@@ -978,6 +1006,24 @@ class Experiment(Strict):
         content |= {"task": {"kind": "map", **task}} if task else {}
         return cls.parse(content, f"model {model} on {opened.url}")
 
+    def chosen_conditions(self, names: Sequence[str]) -> dict[str, Condition]:
+        """The conditions with these names, or all for the only name `EVERY`.
+
+        Raises SchemaError for an unknown name.
+        """
+        if [*names] == [EVERY]:
+            return {**self.conditions}
+        for name in names:
+            if name not in self.conditions:
+                hint = near(name, list(self.conditions)) if self.conditions else "it has none"
+                raise SchemaError(f"experiment {self.name}: unknown condition {name!r}: {hint}")
+        return {name: self.conditions[name] for name in names}
+
+    @property
+    def unconditioned(self) -> Experiment:
+        """This experiment without conditions."""
+        return self.model_copy(update={"conditions": {}})
+
     def at_level(self, level: float) -> Experiment:
         """This experiment with another noise level.
 
@@ -1017,9 +1063,10 @@ class Experiment(Strict):
         """This experiment with new values of some keys such as "training.epochs".
 
         Keys below `data.overrides`, `data.stream.overrides` and `data.stream.coarse` are keys of
-        the recipes. A table stands for its dotted keys (`pdegen.schema.flattened`). Keys of a
-        table that the experiment does not have add it: `data.stream.recipe` adds a stream,
-        `task.kind` a task, and `noise.level` noise.
+        the recipes; those below `conditions.NAME` are keys of the recipe and of the noise. A table
+        stands for its dotted keys (`pdegen.schema.flattened`). Keys of a table that the experiment
+        does not have add it: `data.stream.recipe` adds a stream, `task.kind` a task, and
+        `noise.level` noise.
 
         Raises:
             SchemaError: For an unknown key, an impossible value, or a key that the task does not
@@ -1029,7 +1076,7 @@ class Experiment(Strict):
         below = {
             prefix: {k.removeprefix(f"{prefix}."): v for k, v in overrides.items()
                      if k.startswith(f"{prefix}.")}
-            for prefix in _OF_RECIPES
+            for prefix in _FREE
         }  # fmt: skip
         of_recipes = {f"{prefix}.{key}" for prefix, values in below.items() for key in values}
         direct = {key: value for key, value in overrides.items() if key not in of_recipes}
@@ -1042,6 +1089,8 @@ class Experiment(Strict):
             changes[full] = value
         streamed = {name: below[f"data.stream.{name}"] for name in RECIPE_KEYS}
         change_stream(self.data.stream, changes, streamed, where)
+        if values := below["conditions"]:
+            changes["conditions"] = changed_conditions(self.conditions, values)
         if values := below["data.overrides"]:
             changes["data.overrides"] = overridden(
                 self.data.load_recipe(), self.data.overrides, values
@@ -1068,7 +1117,7 @@ def without(changes: Mapping[str, _T], keys: Iterable[str]) -> dict[str, _T]:
 
 
 def _full(key: str) -> str:
-    if key.startswith(tuple(f"{prefix}." for prefix in _OF_RECIPES)):
+    if key.startswith(tuple(f"{prefix}." for prefix in _FREE)):
         return key
     return _present(Experiment.full_key(key))
 

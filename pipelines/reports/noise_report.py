@@ -27,7 +27,7 @@ from pipelines.reports.document import (
 )
 from pipelines.reports.fields import few
 from pipelines.reports.noise_pictures import Reconstructions, error_pictures
-from pipelines.reports.noise_table import UNEXPLAINED, Results
+from pipelines.reports.noise_table import UNEXPLAINED, Results, Rows
 from pipelines.reports.published import captions, published_section
 from pipelines.runs import reproduction
 from pipelines.runs.data import InOrder, NoisyTargets
@@ -44,11 +44,10 @@ def noise_section(study: NoiseStudy) -> Section:
     levels = study.train_levels if study.on_targets else (*study.test_levels, *study.train_levels)
     single = sorted({level for level in levels if not isinstance(level, tuple)})
     kinds = {"trained and assumed": [study.noise(level) for level in single]}
-    if study.test_kind is not None:
-        kinds = {
-            "trained and assumed": [study.noise(level) for level in single],
-            "tested": [study.tested(level) for level in study.test_levels],
-        }
+    for name, condition in study.conditions.items():
+        if condition.noise:
+            noises = [study.tested(level, name) for level in study.test_levels]
+            kinds[f"under {name}"] = list({noise.level: noise for noise in noises}.values())
     formulas, text, tables = list[Formula](), list[str](), list[Table]()
     name = study.names[1 if study.on_targets else 0]
     for role, noises in kinds.items():
@@ -56,7 +55,7 @@ def noise_section(study: NoiseStudy) -> Section:
         formulas.append(Formula(f"Noise of {name}{which}", model.latex))
         stands = "" if name == "u" else f"u stands for {name}. "
         text.append(f"{stands}ε: the level, in {model.unit}; {model.meaning}.")
-        tables.append(Table(*_sizes(study, noises), name=noises[0].kind))
+        tables.append(Table(*_sizes(study, noises), name=f"{noises[0].kind}{which}"))
     samples = "training targets" if study.on_targets else "test samples"
     text.append(
         f"The standard deviation s of the noise and the signal-to-noise ratio 10 log₁₀(mean u² / "
@@ -193,10 +192,11 @@ def _unknown(study: NoiseStudy) -> Facts:
     facts = list[tuple[str, ...]]()
     level = study.test_levels[0]
     noise = study.noise(level).build()
-    if study.test_kind is not None:
-        kind = settings(_of_kind(study.tested(level)))
-        facts.append(("Noise of the test samples", f"{kind}; no method knows this kind"))
-    elif noise.lost and study.classical:
+    facts += [
+        (f"Condition {name}", f"{condition.words}; no method is told")
+        for name, condition in study.conditions.items()
+    ]
+    if noise.lost and study.classical:
         facts.append(("Unknown to classical methods", noise.lost))
     if not study.classical:
         reason = study.inversions.absent
@@ -250,6 +250,7 @@ def write_noise_report(study: NoiseStudy, device: torch.device) -> Path:
         headline=part.headline(),
         sections=[
             part.errors(),
+            *part.robustness(),
             part.measures(),
             Section("Reconstructions", pictures=Reconstructions(study, device).pictures()),
             *captions(experiment.name, study.test_levels, part.results.rows),
@@ -290,11 +291,16 @@ class _NoiseReport:
         levels; of all seeds together, corrected models, the constant and classical methods."""
         study, how = self.study, Execution(self.device)
         models = [model for model in study.models + study.with_wrong_level if model.seed == 0]
-        return Results(study, {
-            method: [[study.row(c, how) for c in cells] for cells in study.tests(method)]
-            for method in (*models, *study.pooled, *study.corrected, Cell(CONSTANT),
-                           *study.classical)
-        })  # fmt: skip
+        methods = (*models, *study.pooled, *study.corrected, Cell(CONSTANT), *study.classical)
+
+        def rows(condition: str) -> Rows:
+            return {
+                method: [[study.row(c, how) for c in cells]
+                         for cells in study.tests(method, condition)]
+                for method in methods
+            }  # fmt: skip
+
+        return Results(study, rows(""), {name: rows(name) for name in study.conditions})
 
     def headline(self) -> list[tuple[str, str]]:
         """The smallest error at each of a few test levels, or levels of noise on training targets,
@@ -356,6 +362,32 @@ class _NoiseReport:
             )
         tables = (*map(results.error_table, groups), *([failed] if failed else []))
         return Section("Errors", tuple(text), tables, error_pictures(results), pictures_first=True)
+
+    def robustness(self) -> list[Section]:
+        """Section about the errors under each condition; none without conditions."""
+        study, results = self.study, self.results
+        if not study.conditions:
+            return []
+        text = [
+            "Data of a condition differ from those of the experiment, and from what methods are "
+            "told: their recipe, noise and level remain those of the experiment. Ratios are to the "
+            "same method and level on the test samples of the experiment.",
+            *(f"{name}: {condition.words}." for name, condition in study.conditions.items()),
+        ]
+        if study.shifted:
+            text.append(
+                "Other truths have the numbers of the test samples in the random stream, which no "
+                "training or validation sample has. Statistics, such as σ(x), are those of the "
+                "training samples."
+            )
+        if study.values is not None and study.shifted:
+            text.append(
+                "Truths of two phases count as phases: other values are replaced by those that "
+                "methods are told, and the phases of a reconstruction are separated halfway "
+                "between these."
+            )
+        names = [name for name in ("errors", "misclassified") if name in results.measured]
+        return [Section("Conditions", tuple(text), tuple(map(results.robustness_table, names)))]
 
     def measures(self) -> Section:
         """Section about all other measures, and the costs of classical methods."""
@@ -461,13 +493,16 @@ class _NoiseReport:
             "--seeds": str(study.seeds),
             "--inversion-samples": str(study.inversion_samples),
             "--assumed-level": _listed(study.assumed_levels, ","),
-            **({} if study.test_kind is None else {"--test-kind": study.test_kind}),
             **({} if study.cells is None else {"--cells": str(study.cells)}),
         }
         chosen = [word for name in study.only for word in ("--method", name)]
+        chosen += reproduction.conditions(experiment, study.conditions)
         words = shlex.join([*(word for pair in options.items() for word in pair), *chosen])
         command = f"{run.replace('pdegen run', 'pdegen study noise', 1)} {words}"
-        content = reproduction.toml(experiment.model_dump(mode="json", exclude_none=True))
+        content = reproduction.toml(
+            experiment.model_dump(mode="json", exclude_none=True)
+            | {"conditions": {name: c.model_dump() for name, c in study.conditions.items()}}
+        )
         rows = [Row(provenance=provenance(self.device))]
         text = "This command runs the study again."
         return reproduction_section(rows, text, command, f"# experiment\n{content}")

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import zip_longest
 from statistics import mean
@@ -39,10 +39,16 @@ class Group:
 
 @dataclass(frozen=True)
 class Results:
-    """The rows of a finished noise study. Test levels are given by their positions."""
+    """The rows of a finished noise study. Test levels are given by their positions.
+
+    Args:
+        rows: Rows on the test samples of the experiment.
+        under: Rows under each condition, by its name. Methods are those of `rows`.
+    """
 
     study: NoiseStudy
     rows: Rows
+    under: Mapping[str, Rows] = field(default_factory=dict)
 
     @cached_property
     def groups(self) -> list[Group]:
@@ -222,6 +228,23 @@ class Results:
         table = without_empty(lines, ("method", self.level, "n", "failed", "weight"), "failed")
         return replace(table, words=True)
 
+    def robustness_table(self, measure: str) -> Table:
+        """Means of a measure under each condition, and their ratios to the mean of the same method
+        and level on the test samples of the experiment."""
+        lines = list[tuple[str, ...]]()
+        for method, level, seeds in self._tests():
+            at, usual = self.study.test_levels.index(level), mean_and_spread(seeds, measure)[0]
+            words = list[str]()
+            for rows in self.under.values():
+                here = mean_and_spread(rows[method][at], measure)[0]
+                ratio = here / usual if usual > 0 else math.nan
+                times = f" ({ratio:.3g} times)" if math.isfinite(ratio) else ""
+                words.append(significant(here) + times if math.isfinite(here) else "")
+            told, label = self.study.told(method), self.study.label(method)
+            lines.append((label, f"{level:g}", told, significant(usual), *words))
+        header = ("method", self.level, "told", "experiment", *self.under)
+        return Table(lines, header, name=MEASURES[measure].column)
+
     @cached_property
     def measured(self) -> list[str]:
         """Names of the measures that a row has."""
@@ -237,6 +260,11 @@ class Results:
             for level, seeds in zip(self.study.test_levels, levels, strict=True):
                 yield method, level, seeds
 
+    def _all_tests(self) -> Iterator[tuple[str, Cell, float, Sequence[Row]]]:
+        for condition, rows in {"": self.rows, **self.under}.items():
+            for test in replace(self, rows=rows)._tests():
+                yield condition, *test
+
     @property
     def meanings(self) -> list[str]:
         """Paragraphs that explain the measures; measures without a column share one."""
@@ -250,11 +278,11 @@ class Results:
 
     @property
     def csv(self) -> str:
-        """Text of measures.csv: each measure of each method at each test level, with the number of
-        samples and the standard deviation over the seeds."""
-        lines = [["method", "level", "measure", "mean", "deviation over seeds", "n"]]
+        """Text of measures.csv: each measure of each method at each test level and under each
+        condition, with the number of samples and the standard deviation over the seeds."""
+        lines = [["method", "level", "condition", "measure", "mean", "deviation over seeds", "n"]]
         for measure in MEASURES:
-            for method, level, seeds in self._tests():
+            for condition, method, level, seeds in self._all_tests():
                 middle, spread = mean_and_spread(seeds, measure)
                 if math.isfinite(middle):
                     count = min(
@@ -263,7 +291,7 @@ class Results:
                     )
                     lines.append(
                         [
-                            self.study.label(method), f"{level:g}", measure,
+                            self.study.label(method), f"{level:g}", condition, measure,
                             f"{middle:.6g}", f"{spread:.6g}", str(count),
                         ]
                     )  # fmt: skip
@@ -271,18 +299,19 @@ class Results:
 
     @property
     def sample_csv(self) -> str:
-        """Text of samples.csv: all measures of each test sample, for each method, level and seed.
-        Samples have the numbers of the store."""
+        """Text of samples.csv: all measures of each test sample, for each method, level, condition
+        and seed. Samples have the numbers of the store, also those of a condition in their place.
+        """
         numbers = self.study.source.samples("test", noise=None).ids.tolist()
-        lines = [["method", "level", "seed", "sample", *self.measured]]
-        for method, level, seeds in self._tests():
+        lines = [["method", "level", "condition", "seed", "sample", *self.measured]]
+        for condition, method, level, seeds in self._all_tests():
             for seed, row in enumerate(seeds):
                 scores = {"errors": row.errors, **row.scores}
                 columns = [scores.get(name, []) for name in self.measured]
                 for number, values in zip(numbers, zip_longest(*columns), strict=False):
                     words = ["" if value is None else f"{value:.6g}" for value in values]
                     label = self.study.label(method)
-                    lines.append([label, f"{level:g}", str(seed), str(number), *words])
+                    lines.append([label, f"{level:g}", condition, str(seed), str(number), *words])
         return csv_text(lines)
 
 

@@ -501,6 +501,10 @@ def _pairs(
     input, target = experiment.variables
     for name in (*names_of(input), *names_of(target)):
         variable_of(recipe, name)
+    if recipe.select is not None:
+        raise SchemaError(
+            f"{where}: select chooses samples of stores, a stream has all: leave it out"
+        )
     streams = recipe.problem.streams_per_sample
     seeds = 2**63 // (streams * APART) - 1  # numbers of streams stay below 2⁶³
     if seed >= seeds:
@@ -706,6 +710,9 @@ class Source:
         assumed_level: Noise level that the operator receives, if the level is one of its inputs; by
             default the true level.
         content: Digest that the content of the store must have; by default any.
+        tests: Store of test samples in place of those of `at_store`
+            (`pipelines.config.conditions.Condition.recipe`). Statistics remain those of `at_store`,
+            and so do the numbers that select the noise of a sample.
 
     Raises:
         SchemaError: If the assumed level is negative or infinite, or if the operator does not have
@@ -717,6 +724,7 @@ class Source:
     at: float | None = None
     assumed_level: float | None = None
     content: str | None = None
+    tests: str | None = None
 
     def __post_init__(self) -> None:
         if self.assumed_level is None:
@@ -855,10 +863,11 @@ class Source:
         """All stored samples of a split."""
         data, (input, target) = self.experiment.data, self.experiment.variables
         self._check_equation()
+        other = self._tests if split == "test" else None
         try:
             pairs = open_pairs(
-                self.store, split, resolution or data.finest_resolution, input=input, target=target,
-                target_resolution=data.target_resolution, weighted=weighted,
+                other or self.store, split, resolution or data.finest_resolution, input=input,
+                target=target, target_resolution=data.target_resolution, weighted=weighted,
             )  # fmt: skip
         except ResolutionError as error:
             if resolution is not None:
@@ -869,12 +878,24 @@ class Source:
                 f"--set 'resolutions=[{n}]'"
             ) from None
         content = pairs.source["content"]
-        if self.content not in (None, content):
+        if other is None and self.content not in (None, content):
             raise DataError(
                 f"{self.url} has other data than the training (content {content[:12]}, not "
                 f"{self.content[:12]}): name the store of the training"
             )
         return pairs
+
+    @cached_property
+    def _tests(self) -> Store | None:
+        """The opened store of other test samples."""
+        return None if self.tests is None else open_sealed(self.tests)
+
+    def _in_store(self, pairs: Samples) -> list[int]:
+        """Numbers of stored samples; of other test samples, those of the samples in their place."""
+        other, shift = self._tests, 0
+        if other is not None and pairs.source["url"] == other.url:
+            shift = self.store.metadata.splits["test"][1] - other.metadata.splits["test"][1]
+        return (pairs.ids + shift).tolist()
 
     def _check_equation(self) -> None:
         """Raise SchemaError if the store has another equation than the experiment."""
@@ -908,7 +929,9 @@ class Source:
         channels, shape = pairs.channels[0], pairs.domain.shape
         check_noise(noise, source["input"], channels, shape, masked, source["url"])
         if stored := isinstance(pairs.reader, Streamed):
-            numbers = InOrder.of(noise, pairs.ids.tolist())
+            ids = pairs.ids.tolist()
+            drawn = noise.build().numbers(self._in_store(pairs))
+            numbers = InOrder(dict(zip(ids, drawn, strict=True)))
         else:
             numbers = InStream(noise, APART)
         noisy = pairs

@@ -9,6 +9,7 @@ from typing import Any
 from pdegen.plugins import loaded_plugins
 from pdegen.schema import SchemaError, parse_override, parse_overrides
 from pdegen.store.reading import Store
+from pipelines.config.conditions import Condition
 from pipelines.config.experiment import Experiment, load_experiment
 from pipelines.config.shipped import names
 from pipelines.runs.plugins import plugin_words
@@ -81,7 +82,7 @@ def overriding(experiment: Experiment) -> list[str] | None:
     impossible."""
     if experiment.name not in names("experiment"):
         return None
-    shipped, words = load_experiment(experiment.name), [experiment.name]
+    shipped, words = load_experiment(experiment.name).unconditioned, [experiment.name]
     stream = experiment.data.stream
     if stream is not None and shipped.data.stream is None:
         words += ["--stream", stream.recipe]
@@ -94,11 +95,27 @@ def overriding(experiment: Experiment) -> list[str] | None:
         if defaults.get(key) != value and key != "training.schedule.name"
     ]
     try:
-        if shipped.with_overrides(parse_overrides(changes)) != experiment:
+        if shipped.with_overrides(parse_overrides(changes)) != experiment.unconditioned:
             return None
     except SchemaError:  # such as a key that the command does not set
         return None
     return [*words, *(word for change in changes for word in ("--set", change))]
+
+
+def conditions(experiment: Experiment, declared: Mapping[str, Condition]) -> list[str]:
+    """Options of `pdegen study noise` that test an experiment under these conditions."""
+    shipped = dict[str, Condition]()
+    if experiment.name in names("experiment"):
+        shipped = load_experiment(experiment.name).conditions
+    words = list[str]()
+    for name, condition in declared.items():
+        words += ["--condition", name]
+        if condition == shipped.get(name) or overriding(experiment) is None:
+            continue
+        for table, values in condition.model_dump().items():
+            for key, value in values.items():
+                words += ["--set", f"conditions.{name}.{table}.{key}={_bare(value)}"]
+    return words
 
 
 def operator_changes(experiment: Experiment, variant: Experiment) -> list[str]:

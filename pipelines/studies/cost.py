@@ -176,7 +176,7 @@ def _seconds(recipe: Recipe) -> float:
 
     def timed(samples: range) -> float:
         start = time.perf_counter()
-        recipe.problem.compute(recipe.seed, samples)
+        recipe.compute(samples)
         return time.perf_counter() - start
 
     few = range(min(SAMPLES, recipe.samples))

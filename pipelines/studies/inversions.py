@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
 from time import process_time
@@ -28,6 +28,7 @@ from pdegen.sampling.noise import SensorNoise
 from pdegen.sampling.noise_law import NoiseLaw
 from pdegen.schema import SchemaError, flattened
 from pdegen.store.reading import open_sealed
+from pipelines.config.conditions import Condition
 from pipelines.config.declared import parse_model
 from pipelines.config.experiment import Experiment, InputNoise, domain_of
 from pipelines.runs.data import Source
@@ -55,6 +56,7 @@ class Cell:
             whose draws are their predictions (Lakshminarayanan et al. 2017). The seed is 0.
         operator: Name of the model's operator; empty for the operator that the experiment declares,
             and for classical methods.
+        condition: Name of the condition of the test samples; empty for those of the experiment.
     """
 
     method: str | Trained
@@ -64,6 +66,7 @@ class Cell:
     corrected: bool = False
     together: bool = False
     operator: str = ""
+    condition: str = ""
 
     @property
     def name(self) -> str:
@@ -132,23 +135,24 @@ def check_levels(name: str, levels: Sequence[Trained]) -> None:
         raise SchemaError(f"{name} levels may contain only one range, got {levels}")
 
 
-def check_kinds(assumed: str, tested: str | None) -> None:
-    """Raise SchemaError unless methods that assume the noise kind `assumed` can be tested with the
-    kind `tested`.
+def check_noise(told: InputNoise, tested: InputNoise, condition: Condition, where: str) -> None:
+    """Raise SchemaError unless methods that are told one noise can be tested with the other.
 
-    Neither "snr" nor "sensors" can be combined with another kind, because the levels of "snr" are
-    in decibels and "sensors" has data at some points only.
+    Methods know which points have a sensor, and a level in decibels is no share of σ(x).
     """
-    if assumed == tested:
+    keys = condition.noise.keys() - {"level"}
+    if "sensors" in (told.kind, tested.kind) and keys:
         raise SchemaError(
-            f"test kind: methods already assume {assumed} noise; leave this option out"
+            f"{where}: methods know the points of the sensors: only the level can differ, got "
+            f"{', '.join(sorted(keys))}"
         )
-    apart = {"snr", "sensors"} & {assumed, tested}
-    if tested is not None and apart:
+    if (told.kind == "snr") != (tested.kind == "snr") and "level" not in condition.noise:
         raise SchemaError(
-            f"test kind {tested}: methods that assume {assumed} noise cannot be tested with it, "
-            f"because {' and '.join(sorted(apart))} noise has levels in dB or fewer points"
+            f"{where}: levels of {told.kind} and {tested.kind} noise have different units: set "
+            "its level too"
         )
+    if not condition.truth and told.tested({}, where) == tested:
+        raise SchemaError(f"{where}: methods are told this noise: leave the condition out")
 
 
 def check_classical(
@@ -250,7 +254,7 @@ def _check_key(experiment: Experiment, key: str) -> None:
 
 def _is_of_model(experiment: Experiment, key: str) -> bool:
     """Whether a key is one of the operator."""
-    if key.startswith(("data.", "noise", "task")):
+    if key.startswith(("data.", "noise", "task", "conditions.")):
         return False
     return experiment.resolved_key(key, {}).partition(".")[0] == "model"
 
@@ -304,8 +308,8 @@ class NoisePlan:
             Levels are given as multiples of the true level, and include 1.
         only: Names of the classical methods to test; by default all that the equation offers. The
             name `noise_cells.NONE` alone stands for no method.
-        test_kind: Kind of noise on the test samples; by default the kind that the experiment
-            declares. All methods assume the declared kind.
+        conditions: Conditions under which all methods are tested besides, by name. Methods are
+            told the recipe and the noise of the experiment.
         cells: Number of cells along each axis on which classical methods reconstruct the
             coefficient; by default the number of data points.
         operators: Experiments whose operators are compared, with the same data and noise as
@@ -326,7 +330,7 @@ class NoisePlan:
     inversion_samples: int = 100
     assumed_levels: tuple[float, ...] = (1.0,)
     only: tuple[str, ...] = ()
-    test_kind: str | None = None
+    conditions: Mapping[str, Condition] = field(default_factory=dict)
     cells: int | None = None
     operators: tuple[Experiment, ...] = ()
 
@@ -355,15 +359,23 @@ class NoisePlan:
         if self.seeds < 1:
             raise SchemaError(f"seeds must be at least 1, got {self.seeds}")
         check_classical(self.inversion_samples, self.assumed_levels, self.cells, self.only)
-        check_kinds(noise.kind, self.test_kind)
-        for level in self.test_levels:
-            self.tested(level)  # raises for an unknown kind
+        self._check_conditions()
+
+    def _check_conditions(self) -> None:
+        """Raise SchemaError if methods cannot be tested under a condition."""
+        files = {name.replace(" ", "-") for name in self.conditions}
+        if len(files) < len(self.conditions):
+            raise SchemaError(f"conditions need different names, got {', '.join(self.conditions)}")
+        for name, condition in self.conditions.items():
+            for level in self.test_levels:
+                told, where = self.noise(level), f"conditions.{name}.noise"
+                check_noise(told, self.tested(level, name), condition, where)
 
     def _check_targets(self) -> None:
         """Raise SchemaError for options that need noise on the inputs."""
         options = {
             "--test-levels": self.test_levels != (0.0,),
-            "--test-kind": self.test_kind is not None,
+            "--condition": bool(self.conditions),
             "--assumed-level": self.assumed_levels != (1.0,),
         }
         for option in (option for option, is_set in options.items() if is_set):
@@ -384,13 +396,12 @@ class NoisePlan:
         assert self.experiment.noise is not None
         return self.experiment.noise.replaced({"level": level}, "noise level")
 
-    def tested(self, level: float) -> InputNoise:
-        """The noise on the test samples at a given level."""
+    def tested(self, level: float, condition: str = "") -> InputNoise:
+        """The noise on the test samples at a given level, under a condition."""
         noise = self.noise(level)
-        if self.test_kind is None:
+        if not (condition and self.conditions[condition].noise):
             return noise
-        fields = {"kind": self.test_kind, "level": level, "seed": noise.seed, "fresh": noise.fresh}
-        return InputNoise.parse(fields, "test kind")
+        return noise.tested(self.conditions[condition].noise, f"conditions.{condition}.noise")
 
     @cached_property
     def experiments(self) -> dict[str, Experiment]:
@@ -575,10 +586,11 @@ class Inversions:
             raise SchemaError(f"cells: {self.source.url} holds no averages over cells")
         return Source(self.source.url, experiment.with_overrides(changed))
 
-    @cached_property
-    def truth(self) -> Float[np.ndarray, "samples n n"]:
-        """Targets of the test samples, on the cells on which classical methods reconstruct them."""
-        return self._on_cells({}).samples("test", noise=None).resident().u[..., 0].double().numpy()
+    def truth(self, tests: str | None = None) -> Float[np.ndarray, "samples n n"]:
+        """Targets of the test samples, of the store or of another store of tests, on the cells on
+        which classical methods reconstruct them."""
+        source = replace(self._on_cells({}), tests=tests)
+        return source.samples("test", noise=None).resident().u[..., 0].double().numpy()
 
     @cached_property
     def _problem(self) -> Problem:

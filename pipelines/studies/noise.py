@@ -15,10 +15,15 @@ import torch
 
 from operators.data import Samples
 from operators.transforms import PhaseValues
+from pdegen.api import open as open_dataset
 from pdegen.domains import Box
+from pdegen.generation.generate import RecipeJob, generate
 from pdegen.inverse.classical import ALGORITHM, Estimate
+from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError
-from pdegen.store.reading import open_sealed
+from pdegen.store.objects import Objects
+from pdegen.store.reading import StoreError, open_sealed
+from pipelines.config.conditions import Condition
 from pipelines.config.experiment import Experiment, physics_of
 from pipelines.runs.data import Source
 from pipelines.runs.folder import FolderClaim, RunError, recorded_experiment
@@ -38,6 +43,7 @@ from pipelines.studies.inversions import (
 from pipelines.studies.runner import Execution, Row, Study, content
 from pipelines.studies.scores import MEASURES, Reconstructed, Stated, measured
 
+TRUTH = "truth"  # as a method, the generation of the test samples of a condition
 _HOLDING = FolderClaim("study", "study.json")
 
 
@@ -51,7 +57,9 @@ class NoiseStudy(NoisePlan, Study[Cell]):
         """Pickle as JSON, because the classes of operator settings are created at import."""
         rest = (
             self.store, self.folder, self.train_levels, self.test_levels, self.seeds,
-            self.inversion_samples, self.assumed_levels, self.only, self.test_kind, self.cells,
+            self.inversion_samples, self.assumed_levels, self.only,
+            {name: condition.model_dump() for name, condition in self.conditions.items()},
+            self.cells,
         )  # fmt: skip
         declared = [
             e.model_dump_json(exclude_none=True) for e in (self.experiment, *self.operators)
@@ -88,10 +96,11 @@ class NoiseStudy(NoisePlan, Study[Cell]):
             return []
         return [replace(model, together=True) for model in self.models if model.seed == 0]
 
-    def tests(self, method: Cell) -> list[list[Cell]]:
-        """The tests of a method, as one list for each test level. The list has one test for each
-        seed."""
+    def tests(self, method: Cell, condition: str = "") -> list[list[Cell]]:
+        """The tests of a method under a condition, as one list for each test level. The list has
+        one test for each seed."""
         seeds = range(1 if isinstance(method.method, str) or method.together else self.seeds)
+        method = replace(method, condition=condition)
         return [[replace(method, seed=seed, at=at) for seed in seeds] for at in self.test_levels]
 
     # interface of the runner
@@ -105,6 +114,8 @@ class NoiseStudy(NoisePlan, Study[Cell]):
             self.source.samples("train", "training", noise=self.noise(level))  # raises for channels
         _ = self.inversions.methods  # raises if the equation does not offer a requested method
         _ = self.inversions.equation_digest  # raises if the equation is of another file
+        for condition in self.shifted:
+            self.recipe(condition).problem.check_solver()
 
     def claim(self, device: torch.device, resume: bool, overwrite: bool) -> None:
         recorded = recorded_study(self.folder) if resume else {}
@@ -117,7 +128,7 @@ class NoiseStudy(NoisePlan, Study[Cell]):
             "inversion_samples": self.inversion_samples,
             "assumed_levels": self.assumed_levels,
             "only": self.only,
-            "test_kind": self.test_kind,
+            "conditions": {name: c.model_dump() for name, c in self.conditions.items()},
             "cells": self.cells,
             "store": self.store,
         }
@@ -140,10 +151,16 @@ class NoiseStudy(NoisePlan, Study[Cell]):
         corrected = [replace(c, corrected=True) for c in self.models if self.corrected]
         parts = [*self.models, *self.with_wrong_level, *corrected, *methods]
         tested, pooled = (
-            [replace(c, at=at) for at in self.test_levels for c in of]
+            [
+                replace(part, at=at, condition=condition)
+                for condition in ("", *self.conditions)
+                for at in self.test_levels
+                for part in of
+            ]
             for of in (parts, self.pooled)
         )
-        return [self.models, tested, pooled]
+        truths = [Cell(TRUTH, condition=condition) for condition in self.shifted]
+        return [[*truths, *self.models], tested, pooled]
 
     def row_path(self, part: Cell) -> Path:
         if isinstance(part.method, str):
@@ -155,11 +172,12 @@ class NoiseStudy(NoisePlan, Study[Cell]):
             name = f"{what}-{key(part.method)}-{seed}"
         name += "" if part.assumed_level == 1 else f"-assumed-{part.assumed_level:g}"
         at = "" if part.at is None else f"-at-{part.at:g}"
+        at += f"-under-{part.condition.replace(' ', '-')}" if part.condition else ""
         return self.folder / "cells" / f"{name}{at}.json"
 
     def digest(self, part: Cell) -> str:
         assert part.at is not None
-        noises = self.noise(part.at), self.tested(part.at)
+        noises = self.noise(part.at), self.tested(part.at, part.condition)
         parts: dict[str, Any] = {
             "noise": [noise.model_dump(mode="json") for noise in noises],
             "measures": list(MEASURES),
@@ -176,10 +194,14 @@ class NoiseStudy(NoisePlan, Study[Cell]):
             parts["equation"] = digest
         if part.corrected:
             parts["corrector"] = self.inversions.corrector
+        if part.condition in self.shifted:
+            parts["truth"] = self.recipe(part.condition).fingerprint
         experiment = self.experiments.get(part.operator, self.experiment)
         return experiment_key(experiment, self.store, **parts)
 
     def kept(self, part: Cell) -> Row | None:
+        if part.method == TRUTH:
+            return Row() if self._sealed(part.condition) else None
         if part.at is None:
             return None if self.training(part).finished() is None else Row()
         return super().kept(part)
@@ -189,13 +211,20 @@ class NoiseStudy(NoisePlan, Study[Cell]):
             super().keep(part, row)
 
     def progress_line(self, part: Cell, row: Row) -> str:
+        if part.method == TRUTH:
+            return f"test samples of {part.condition}"
         at = "" if part.at is None else self.word(part.at)
+        under = f" under {part.condition}" if part.condition else ""
         if isinstance(part.method, str):
-            return f"{part.name} at {at}"
+            return f"{part.name} at {at}{under}"
         seed = "" if part.together else f", seed {part.seed}"
-        return f"{self.label(part)}{seed}{at and f', tested at {at}'}"
+        return f"{self.label(part)}{seed}{at and f', tested at {at}'}{under}"
 
     def make(self, part: Cell, how: Execution) -> Row:
+        if part.method == TRUTH:
+            url = self.truths(part.condition)
+            generate(self.recipe(part.condition), url, resume=Objects(url).exists())
+            return Row()
         if part.at is None:
             self.training(part).run(how)
             return Row()
@@ -216,14 +245,90 @@ class NoiseStudy(NoisePlan, Study[Cell]):
     def source(self) -> Source:
         return Source(self.store, self.experiment)
 
-    def test_pairs(self, level: float) -> Samples:
-        """The test samples with fixed noise of a given level."""
-        return self.source.samples("test", noise=self.tested(level)).resident()
+    # conditions
+
+    def told(self, method: Cell) -> str:
+        """What a method knows of the test data, in words."""
+        if method.method == CONSTANT:
+            return "training targets"
+        words, factor = list[str](), method.assumed_level
+        level = "the level" if factor == 1 else f"{factor:g} times the level"
+        noise = self.experiment.noise
+        assert noise is not None
+        if not isinstance(method.method, str):
+            words.append(f"training inputs with {noise.kind} noise")
+            words += [level] if isinstance(method.method, tuple) else []
+        name = self.inversions.corrector if method.corrected else method.method
+        if isinstance(name, str):
+            takes = self.inversions.methods[name].takes_level
+            words += [f"{noise.kind} noise", level if takes else "no level", "the recipe"]
+        return ", ".join(words)
+
+    @cached_property
+    def shifted(self) -> dict[str, Condition]:
+        """The conditions whose test samples have truths of their own."""
+        return {name: of for name, of in self.conditions.items() if of.truth}
+
+    def recipe(self, condition: str) -> Recipe:
+        """The recipe of the truths of a condition. Raises SchemaError if the store has none, or if
+        a key is impossible."""
+        store = open_sealed(self.store)
+        if store.command != "generate":
+            raise SchemaError(f"conditions.{condition}.truth: {self.store} has no recipe")
+        return self.conditions[condition].recipe(RecipeJob.of(store).recipe, condition)
+
+    def truths(self, condition: str) -> str:
+        """Path of the store of the truths of a condition."""
+        fingerprint = self.recipe(condition).fingerprint[:12]
+        name = condition.replace(" ", "-")
+        return str(self.folder / "truths" / f"{name}-{fingerprint}.zarr")
+
+    def _sealed(self, condition: str) -> bool:
+        """Whether the store of the truths of a condition is finished."""
+        try:
+            metadata = open_sealed(self.truths(condition)).metadata
+        except StoreError:
+            return False
+        return metadata.fingerprint == self.recipe(condition).fingerprint
+
+    def tested_source(self, condition: str) -> Source:
+        """The data of the experiment, with the test samples of a condition."""
+        tests = self.truths(condition) if condition in self.shifted else None
+        return replace(self.source, tests=tests)
+
+    def test_pairs(self, level: float, condition: str = "") -> Samples:
+        """The test samples with fixed noise of a given level, under a condition."""
+        noise = self.tested(level, condition)
+        return self.tested_source(condition).samples("test", noise=noise).resident()
 
     @cached_property
     def truth(self) -> np.ndarray:
         """The true coefficients of the test samples, on the cells of the target."""
         return values_of(self.source.samples("test", noise=None).resident().u)
+
+    def truth_under(self, condition: str) -> np.ndarray:
+        """`truth` of the test samples of a condition. The values of two phases are replaced by
+        those that methods are told."""
+        if condition not in self.shifted:
+            return self.truth
+        true = self.tested_source(condition).samples("test", noise=None).resident().u
+        return self._as_told(values_of(true), condition)
+
+    def _as_told(self, true: np.ndarray, condition: str) -> np.ndarray:
+        """True coefficients, or their means over cells, with the phases that methods are told.
+
+        Raises SchemaError if methods are told two phases and the truths have others than two.
+        """
+        if self.values is None or condition not in self.shifted:
+            return true
+        stored = open_dataset(self.truths(condition), "test")[self.names[1]].values
+        below, above = float(stored.min()), float(stored.max())
+        if not np.all((stored == below) | (stored == above)):
+            raise SchemaError(
+                f"conditions.{condition}.truth: methods are told two phases, the truths have more"
+            )
+        (low, high), told = self.values, self.values == (below, above)
+        return true if told else low + (high - low) / (above - below) * (true - below)
 
     @property
     def fields_ndim(self) -> int:
@@ -238,10 +343,11 @@ class NoiseStudy(NoisePlan, Study[Cell]):
         words = [
             f"at-{cell.at:g}",
             "" if cell.assumed_level == 1 else f"assumed-{cell.assumed_level:g}",
-            self.test_kind or "",
+            cell.condition and f"under-{cell.condition.replace(' ', '-')}",
         ]
         folder = training.folder / "-".join(filter(None, words))
-        noise = f"{self.tested(cell.at).model_dump_json()}, assumed {cell.assumed_level}"
+        noise = self.tested(cell.at, cell.condition).model_dump_json()
+        noise = f"{noise}, assumed {cell.assumed_level}"
         predictions = training.predicted(self.test_pairs_of(cell), device, folder, noise)
         return values_of(predictions)
 
@@ -256,11 +362,13 @@ class NoiseStudy(NoisePlan, Study[Cell]):
         """
         assert cell.at is not None
         experiment, assumed_level = self.training(cell).experiment, None
-        if cell.assumed_level != 1:
-            assumed_level = cell.assumed_level * cell.at
-        noise, at = self.tested(cell.at), None if self.on_targets else cell.at
+        if cell.assumed_level != 1 or (cell.condition and isinstance(cell.method, tuple)):
+            assumed_level = cell.assumed_level * cell.at  # the data may have another
+        noise = self.tested(cell.at, cell.condition)
+        at = None if self.on_targets else cell.at
+        tests = self.tested_source(cell.condition).tests
         return (
-            Source(self.store, experiment, at=at, assumed_level=assumed_level)
+            Source(self.store, experiment, at=at, assumed_level=assumed_level, tests=tests)
             .samples("test", noise=noise)
             .resident()
         )
@@ -277,7 +385,7 @@ class NoiseStudy(NoisePlan, Study[Cell]):
     def data(self, part: Cell) -> Observed:
         """The data of the first test samples, for a classical method."""
         assert part.at is not None
-        pairs, noise = self.test_pairs(part.at), self.noise(part.at)
+        pairs, noise = self.test_pairs(part.at, part.condition), self.noise(part.at)
         return self.inversions.data(pairs, noise, part.assumed_level, self.inversion_samples)
 
     @property
@@ -291,6 +399,11 @@ class NoiseStudy(NoisePlan, Study[Cell]):
         """
         assert isinstance(part.method, str)
         assert part.at is not None
+        if part.condition and (row := self.kept(replace(part, condition=""))) is not None:
+            assert row.weight is not None
+            return ChosenWeight(
+                row.weight, row.weight_samples, row.weight_at_end, row.weight_unconverged
+            )
         noise = self.noise(part.at)
         validation = self.source.samples("validation", noise=noise).resident()
         data = self.inversions.data(validation, noise, part.assumed_level, self.tuned_on)
@@ -325,10 +438,11 @@ class NoiseStudy(NoisePlan, Study[Cell]):
         """The probabilities that models trained by the cross-entropy state, or the predictions of
         several models as draws; None for one model that was trained otherwise."""
         experiment = self.experiments.get(part.operator, self.experiment)
+        truth = self.truth_under(part.condition)
         if self.values is not None and experiment.training.loss.name == "cross-entropy":
             share = PhaseValues(*self.values).share(torch.from_numpy(fields)).numpy()
-            return Stated(self.truth, fields, probability=share)
-        return Stated(self.truth, fields, draws=draws) if len(draws) > 1 else None
+            return Stated(truth, fields, probability=share)
+        return Stated(truth, fields, draws=draws) if len(draws) > 1 else None
 
     def _scored(
         self, part: Cell, fields: np.ndarray, estimates: Sequence[Estimate] = (),
@@ -336,15 +450,15 @@ class NoiseStudy(NoisePlan, Study[Cell]):
     ) -> Row:  # fmt: skip
         """The row with all measures of the reconstructed fields."""
         count, misfits = len(fields), self._misfits(part, fields, estimates)
+        truth = self.truth_under(part.condition)
         if estimates:
-            stated = Stated.of(estimates, self.inversions.truth[:count], self.values)
+            true = self.inversions.truth(self.tested_source(part.condition).tests)[:count]
+            stated = Stated.of(estimates, self._as_told(true, part.condition), self.values)
         domain = self.source.samples("test", noise=None).domain
         dim = (
             len(domain.shape) if isinstance(domain, Box) and fields.ndim == self.fields_ndim else 0
         )
-        scores = measured(
-            Reconstructed(fields, self.truth[:count], self.values, misfits, stated, dim)
-        )
+        scores = measured(Reconstructed(fields, truth[:count], self.values, misfits, stated, dim))
         return Row(errors=scores.pop("errors"), scores=scores)
 
     def _misfits(
@@ -356,8 +470,8 @@ class NoiseStudy(NoisePlan, Study[Cell]):
         (low, high), solved = self.values or (-np.inf, np.inf), self.inversion_samples
         solved = min(len(fields), solved)
         solved_fields = [estimate.a for estimate in estimates] or list(fields[:solved])
-        noise = self.tested(part.at)
-        data = self.inversions.data(self.test_pairs(part.at), noise, 1.0, solved)
+        noise = self.tested(part.at, part.condition)
+        data = self.inversions.data(self.test_pairs(part.at, part.condition), noise, 1.0, solved)
         return self.inversions.misfits(data, [np.clip(a, low, high) for a in solved_fields])
 
     # costs
@@ -396,4 +510,7 @@ def values_of(fields: torch.Tensor) -> np.ndarray:
 
 def _from_texts(declared: Sequence[str], *rest: Any) -> NoiseStudy:
     experiment, *operators = [Experiment.parse(json.loads(text), "study") for text in declared]
-    return NoiseStudy(experiment, *rest, operators=tuple(operators))
+    *words, tables, cells = rest
+    conditions = {name: Condition.parse(table, name) for name, table in tables.items()}
+    arguments: list[Any] = [*words, conditions, cells, tuple(operators)]
+    return NoiseStudy(experiment, *arguments)

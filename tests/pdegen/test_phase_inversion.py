@@ -345,6 +345,13 @@ def test_the_law_of_the_field_is_not_used(models, u, std):
     assert np.array_equal(first.level_set, again.level_set)
 
 
+def test_data_that_no_phases_explain_end_without_an_interface(models, std):
+    """Values far above every solution leave one phase, in which no change moves anything."""
+    found = LevelSet(models)(np.full((N, N), 0.5), 1e-3 * std)
+    assert np.all(np.isfinite(found.a))
+    assert not found.converged
+
+
 def test_impossible_smoothing_is_refused(models):
     with pytest.raises(ValueError, match=r"smoothing must be positive, got 0\.0"):
         LevelSet(models, 0.0)

@@ -166,7 +166,11 @@ REFUSED = [  # a request, and a pattern of what is said
     ("study samples burgers-quik", "unknown experiment 'burgers-quik'"),
     ("study samples burgers-quick --samples 8", "a batch has 16 samples, got 8"),
     ("study noise darcy-inverse-quick --cells 3", "cells must be at least 4, got 3"),
-    ("study noise darcy-inverse-quick --test-kind pink", "unknown kind 'pink'"),
+    (
+        "study noise darcy-inverse-quick --condition c --set conditions.c.noise.kind=pink",
+        "conditions.c.noise: kind: unknown kind 'pink'",
+    ),
+    ("study noise darcy-inverse-quick --condition pink", "unknown condition 'pink': it has none"),
     ("keys burgers-quik", "did you mean burgers-quick"),
     ("keys nonsense", "see pdegen recipes, pdegen experiments, pdegen benchmarks$"),
     ("keys nosuch.toml", r"cannot read nosuch\.toml"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Annotated, ClassVar, Literal, Self
 
@@ -22,6 +22,7 @@ from pdegen.checks.check import (
 )
 from pdegen.checks.evolution import Evolution
 from pdegen.checks.gaussian import GaussianCheck, periodic_modes
+from pdegen.checks.selection import Statistic
 from pdegen.domains import Box, PeriodicGrid
 from pdegen.equations.base import (
     Problem,
@@ -323,6 +324,20 @@ class Burgers(Problem):
             parameters=self.parameter_laws,
             drawing={"a": Drawing("a"), "u": Drawing("u")},
         )
+
+    @property
+    def statistics(self) -> Mapping[str, Statistic]:
+        field = self.initial.build()
+        grid = PeriodicGrid(2 * self.initial.modes + 2)  # on which the mean square is exact
+
+        def energy(values: Values) -> tuple[np.ndarray, np.ndarray]:
+            energy = np.mean(values["a"].astype(np.float64) ** 2, axis=1)
+            return energy, energy / 4  # waves that a coarse grid misses
+
+        def drawn(seed: int, number: int) -> float:
+            return float(np.mean(np.asarray(field(grid, seed, [number])) ** 2))
+
+        return {"energy": Statistic(drawn, energy)}
 
     def inversions(self, setting: InverseProblem) -> dict[str, ClassicalMethod]:
         from pdegen.equations.burgers.inversion import inversions

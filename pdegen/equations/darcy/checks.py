@@ -119,14 +119,9 @@ def _of_coefficient(
     if isinstance(coefficient, ScaleCheck):
         yield Bound("a", "the number of cells that are not positive",
                     lambda v: (_count(~(v["a"] > 0)), 0.0))  # fmt: skip
-        smallest = np.finfo(np.float32).tiny
-
-        def of_unit_scale(values: Values) -> np.ndarray:
-            a = np.maximum(values["a"].astype(np.float64), smallest)
-            return a / _of_each(coefficient.scale, values)
-
         modes, variance = square_modes(field, grid), field.pointwise_variance(grid)
-        yield _Computed(GaussianCheck("a", np.log, modes, variance, relative=False), of_unit_scale)
+        check = GaussianCheck("a", lambda g: g, modes, variance, relative=False)
+        yield _Computed(check, partial(field_of, coefficient))
         yield Distinct("a")
         return
     phases = coefficient.values
@@ -143,6 +138,23 @@ def _of_coefficient(
     yield from checks
     if any(check.rough for check in checks):
         yield Distinct("a")
+
+
+def field_of(coefficient: ScaleCheck, values: Values) -> Float[np.ndarray, "batch n n"]:
+    """The field log(a/scale) of stored log-normal coefficients."""
+    a = np.maximum(values["a"].astype(np.float64), np.finfo(np.float32).tiny)
+    return np.log(a / _of_each(coefficient.scale, values))
+
+
+def uppermost(coefficient: PhasesCheck, values: Values) -> Bool[np.ndarray, "batch n n"]:
+    """Mask of the cells in which the field is at least the last threshold."""
+    return _has_one_of(coefficient.values[-1:], values)
+
+
+def interface(upper: Bool[np.ndarray, "batch n n"]) -> Samples:
+    """Length of the interface of a phase along the faces of cells, in sides of the square."""
+    jumps = (np.sum(a != b, axis=(1, 2)) for a, b in (_neighbours(upper, 1), _neighbours(upper, 2)))
+    return sum(jumps) / upper.shape[-1]
 
 
 def _has_one_of(phases: tuple[Number, ...], values: Values) -> Bool[np.ndarray, "batch n n"]:

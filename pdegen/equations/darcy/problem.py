@@ -21,7 +21,8 @@ from pydantic import (
     model_validator,
 )
 
-from pdegen.checks.check import ScalarsCheck, StoreChecks, stated_error
+from pdegen.checks.check import ScalarsCheck, StoreChecks, Values, stated_error
+from pdegen.checks.selection import Statistic
 from pdegen.domains import Box, CellGrid
 from pdegen.equations.base import Problem, check_size, equation, with_rounding
 from pdegen.equations.darcy.checks import (
@@ -30,6 +31,9 @@ from pdegen.equations.darcy.checks import (
     RandomSource,
     ScaleCheck,
     darcy_checks,
+    field_of,
+    interface,
+    uppermost,
 )
 from pdegen.equations.latex import number, with_value
 from pdegen.inverse.classical import (
@@ -810,6 +814,39 @@ class Darcy(Problem):
         if not self._states_error:
             return checks
         return StoreChecks((*checks.each, *stated_error(_LARGEST_ERROR)))
+
+    @property
+    def statistics(self) -> Mapping[str, Statistic]:
+        field, grid = self.field.build(), CellGrid(self.field.modes)
+        coefficient = self.coefficient.stored(self.parameter_names)
+        if isinstance(coefficient, ScaleCheck):
+
+            def energy(values: Values) -> tuple[np.ndarray, np.ndarray]:
+                energy = np.mean(field_of(coefficient, values) ** 2, axis=(1, 2))
+                return energy, energy / 4  # features that a coarse grid misses
+
+            def drawn(seed: int, number: int) -> float:
+                return float(np.mean(np.asarray(field(grid, seed, [number])) ** 2))
+
+            return {"energy": Statistic(drawn, energy)}
+
+        def upper(seed: int, number: int) -> np.ndarray:
+            return np.asarray(field(grid, seed, [number])) >= coefficient.thresholds[-1]
+
+        def share(values: Values) -> tuple[np.ndarray, np.ndarray]:
+            mask = uppermost(coefficient, values)
+            return mask.mean(axis=(1, 2)), interface(mask) / mask.shape[-1]  # cells along it
+
+        def length(values: Values) -> tuple[np.ndarray, np.ndarray]:
+            length = interface(uppermost(coefficient, values))
+            return length, length  # a coarse grid may miss half of it
+
+        return {
+            "share": Statistic(lambda seed, number: float(np.mean(upper(seed, number))), share),
+            "length": Statistic(
+                lambda seed, number: float(interface(upper(seed, number))[0]), length
+            ),
+        }
 
     def checks_of_store(self) -> StoreChecks:
         """A new check of the law of a store. All checks use the numbers of each sample."""

@@ -9,6 +9,7 @@ import pytest
 
 from operators.training.fit import Stopped
 from pdegen.files import read_json, write_json
+from pipelines.config.conditions import Condition
 from pipelines.config.experiment import Experiment
 from pipelines.reports.noise_report import write_noise_report
 from pipelines.runs.folder import RunError
@@ -19,6 +20,7 @@ from pipelines.studies.runner import Execution
 from tests.pipelines.noise.conftest import CPU, a_study
 
 HOW = Execution(CPU)
+CORRELATED = Condition(noise={"kind": "correlated"})
 
 
 def cells(study):
@@ -74,7 +76,7 @@ def test_finished_cells_are_not_computed_again(finished, monkeypatch):
 
 
 def test_another_process_is_sent_the_same_study(finished, tmp_path):
-    for study in (finished, replace(finished, test_kind="correlated", cells=9)):
+    for study in (finished, replace(finished, conditions={"c": CORRELATED}, cells=9)):
         assert pickle.loads(pickle.dumps(study)) == study
 
 

@@ -8,11 +8,11 @@ from typing import ClassVar
 import pytest
 
 from pdegen.schema import SchemaError
+from pipelines.config.conditions import Condition
 from pipelines.config.experiment import load_experiment
 from pipelines.studies.inversions import (
     Cell,
     check_classical,
-    check_kinds,
     check_levels,
     key,
     operator_experiments,
@@ -73,6 +73,7 @@ def test_files_of_tests_have_names_of_their_own():
         Cell(0.1, 0, 0.0, corrected=True): "corrected-0.1-seed-0-at-0",
         Cell("level set, level estimated", at=0.2): "level-set-level-estimated-at-0.2",
         Cell("Tikhonov", at=0.2, assumed_level=0.5): "Tikhonov-assumed-0.5-at-0.2",
+        Cell("Tikhonov", at=0.2, condition="wrong kind"): "Tikhonov-at-0.2-under-wrong-kind",
     }
     for cell, name in paths.items():
         assert plan.row_path(cell) == Path(f"out/cells/{name}.json")
@@ -105,6 +106,7 @@ def test_tests_are_of_each_level_and_of_each_seed_of_a_model():
     assert plan.tests(Cell(0.1)) == [
         [Cell(0.1, 0, 0.0), Cell(0.1, 1, 0.0)], [Cell(0.1, 0, 0.2), Cell(0.1, 1, 0.2)],
     ]  # fmt: skip
+    assert plan.tests(Cell(0.1), "c")[1][1] == Cell(0.1, 1, 0.2, condition="c")
     assert plan.tests(Cell("Tikhonov")) == [[Cell("Tikhonov", at=0.0)], [Cell("Tikhonov", at=0.2)]]
 
 
@@ -182,11 +184,15 @@ def test_names_are_those_of_the_variables_and_operators():
 def test_test_noise_has_the_kind_of_the_tests_and_the_seed_of_the_experiment():
     own = OWN.with_overrides({"noise.seed": 7, "noise.fresh": False})
     words = (own, "nowhere", Path("out"), (0.1,), (0.2,), 1)
-    plan, other = NoiseStudy(*words), NoiseStudy(*words, test_kind="relative")
+    salt = {"kind": "impulse", "share": 0.2, "level": 0.0}
+    conditions = {"kind": Condition(noise={"kind": "relative"}), "salt": Condition(noise=salt)}
+    plan = NoiseStudy(*words, conditions=conditions)
     assert plan.tested(0.2) == plan.noise(0.2) == own.at_level(0.2).noise
-    noise = other.tested(0.3)
-    assert (noise.kind, noise.level, noise.seed, noise.fresh) == ("relative", 0.3, 7, False)
-    assert other.noise(0.3).kind == own.noise.kind != "relative"
+    noise = plan.tested(0.3, "kind")
+    assert (noise.kind, noise.level, noise.seed) == ("relative", 0.3, 7)
+    noise = plan.tested(0.3, "salt")
+    assert (noise.kind, noise.level, noise.share, noise.size) == ("impulse", 0.0, 0.2, 2.0)
+    assert plan.noise(0.3).kind == own.noise.kind != "relative"
 
 
 @pytest.mark.parametrize(
@@ -201,7 +207,10 @@ def test_test_noise_has_the_kind_of_the_tests_and_the_seed_of_the_experiment():
         ({"assumed": (3.0,)}, "--assumed-level must be positive numbers that include 1"),
         ({"cells": 3}, "--cells must be at least 4, got 3"),
         ({"inversion_samples": 0}, "--inversion-samples must be at least 1, got 0"),
-        ({"test_kind": "nothing"}, "test kind"),
+        (
+            {"conditions": {"c": Condition(noise={"kind": "nothing"})}},
+            "^conditions.c.noise: kind: unknown kind 'nothing'",
+        ),
         ({"only": ("none", "Tikhonov")}, "--method none excludes other methods and --cells"),
     ],
 )
@@ -214,7 +223,7 @@ def test_options_of_inputs_are_refused_for_noise_on_targets():
     own = OWN.with_overrides({"noise.on": "targets", "noise.level": 0.1})
     for option, words in (
         ("--test-levels", {"test_levels": (0.1,)}),
-        ("--test-kind", {"test_kind": "relative"}),
+        ("--condition", {"conditions": {"c": Condition(noise={"kind": "relative"})}}),
         ("--assumed-level", {"assumed_levels": (1.0, 2.0)}),
     ):
         with pytest.raises(SchemaError, match=f"^{option} is for noise on the inputs"):
@@ -238,17 +247,29 @@ def test_options_of_classical_methods_have_limits():
             check_classical(*words)
 
 
-def test_kinds_that_differ_in_unit_or_points_are_not_combined():
-    check_kinds("snr", None)
-    check_kinds("std", "relative")
-    for assumed, tested, message in (
-        ("std", "std", "methods already assume std noise"),
-        ("snr", "std", "test kind std: methods that assume snr .*because snr noise"),
-        ("std", "sensors", "test kind sensors: .*because sensors noise"),
-        ("snr", "sensors", "because sensors and snr noise"),
-    ):
-        with pytest.raises(SchemaError, match=message):
-            check_kinds(assumed, tested)
+@pytest.mark.parametrize(
+    ("own", "noise", "message"),
+    [
+        ({}, {"kind": "ensemble"}, "methods are told this noise: leave the condition out"),
+        ({}, {"kind": "snr"}, "levels of ensemble and snr noise have different units: set its lev"),
+        ({}, {"kind": "sensors"}, "methods know the points of the sensors: only the level can dif"),
+        ({}, {"level": [0.0, 0.1]}, r"test data have one level, got \[0.0, 0.1\]"),
+        ({"noise.kind": "snr"}, {"kind": "relative"}, "levels of snr and relative noise"),
+        ({"noise.kind": "sensors"}, {"seed": 3}, ".*only the level can differ, got seed"),
+    ],
+)
+def test_impossible_conditions_are_refused(own, noise, message):
+    experiment = OWN.with_overrides({**own, "noise.level": 0.1})
+    words = experiment, "nowhere", Path("out"), (0.1,), (0.2,), 1
+    with pytest.raises(SchemaError, match=f"^conditions.c.noise: {message}"):
+        NoiseStudy(*words, conditions={"c": Condition(noise=noise)})
+
+
+def test_conditions_that_set_a_level_may_have_another_unit():
+    words = OWN.with_overrides({"noise.kind": "snr"}), "nowhere", Path("out"), (20.0,), (20.0,), 1
+    noise = {"kind": "ensemble", "level": 0.1}
+    plan = NoiseStudy(*words, conditions={"c": Condition(noise=noise)})
+    assert plan.tested(20.0, "c").level == 0.1
 
 
 def test_levels_with_the_same_name_are_refused():

@@ -19,6 +19,10 @@ SETS = [word for key, value in MODEL.items() for word in ("--set", f"{key}={valu
 MODELS = ["--model", "galerkin-transformer-2d", "--model", "fno"]
 
 
+def condition(value):
+    return "--condition", "c", "--set", f"conditions.c.{value}"
+
+
 @pytest.fixture
 def study(pdegen, store, tmp_path):
     """Calls the command on the small store."""
@@ -84,19 +88,20 @@ def test_a_study_of_classical_methods_alone_trains_nothing(study, tmp_path):
             r"--assumed-level must be positive numbers that include 1, got \(3.0,\)",
         ),
         (["--assumed-level", "1,3,3"], "--assumed-level must be numbers that differ"),
+        (["--condition", "pink"], "unknown condition 'pink'"),
+        ([*condition("noise.kind=ensemble")], "conditions.c.noise: methods are told this noise"),
+        ([*condition("noise.kind=snr")], "conditions.c.noise: levels of ensemble and snr noise"),
+        ([*condition("noise.kind=sensors")], "conditions.c.noise: methods know the points of"),
+        ([*condition("noise.kind=salt")], "conditions.c.noise: kind: unknown kind 'salt'"),
+        ([*condition("noise.fresh=false")], "noise.fresh is for training samples, a condition is"),
+        ([*condition("kind=salt")], "unknown key 'conditions.c.kind': keys are conditions.NAME.tr"),
+        ([*condition("truth.tauu=3.0")], "conditions.c.truth: unknown key 'tauu': did you mean"),
         (
-            ["--test-kind", "ensemble"],
-            "methods already assume ensemble noise; leave this option out",
+            [*condition("truth.seed=3")],
+            "conditions.c.truth: seed is that of the recipe darcy-quick",
         ),
-        (
-            ["--test-kind", "snr"],
-            "test kind snr: methods that assume ensemble noise cannot be tested with it",
-        ),
-        (
-            ["--test-kind", "sensors"],
-            "methods that assume ensemble noise cannot be tested with it, because sensors noise",
-        ),
-        (["--test-kind", "salt"], "test kind: .*unknown kind 'salt'"),
+        ([*condition("truth.problem.resolution=9")], "conditions.c.truth: samples have other poin"),
+        ([*condition("noise.level=-1")], "conditions.c.noise: the level of ensemble noise must be"),
         (["--cells", "3"], "cells must be at least 4, got 3"),
         (["--cells", "14"], "it must be 1 to 13"),
         (["--set", "noise.kind=sensors", "--set", "noise.fraction=1.5"], "noise.fraction"),
@@ -123,7 +128,10 @@ def test_a_study_of_classical_methods_alone_trains_nothing(study, tmp_path):
             ["--set", "noise.on=targets", "--test-levels", "0,0.1"],
             "--test-levels is for noise on the inputs",
         ),
-        (["--set", "noise.on=targets", "--test-kind", "relative"], "--test-kind is for noise on"),
+        (
+            ["--set", "noise.on=targets", *condition("noise.kind=relative")],
+            "--condition is for noise on",
+        ),
         (
             ["--set", "noise.on=targets", "--train-levels", "0,1,all"],
             "a range of levels has 0 <= low < high, got|takes one level",
