@@ -692,7 +692,10 @@ def positions_of(levels: Sequence[float]) -> tuple[list[float], str]:
 
 @styled
 def dots(
-    means: Mapping[str, float], spreads: Sequence[float], crossed: Sequence[bool] = ()
+    means: Mapping[str, float],
+    spreads: Sequence[float],
+    crossed: Sequence[bool] = (),
+    error: str = MEAN_ERROR,
 ) -> Figure:
     """Mean error and its spread for each name, with the smallest error at the top. Crosses mark the
     names for which `crossed` is true."""
@@ -716,7 +719,7 @@ def dots(
     low, high = (values + sign * np.nan_to_num(spreads) for sign in (-1, 1))
     first = 1.12 * min(0.0, float(min(low[np.isfinite(low)], default=0.0)))
     last = 1.12 * float(max(high[np.isfinite(high)], default=0.0)) or 1.0
-    axes.set(xlabel=MEAN_ERROR, xlim=(first, last))
+    axes.set(xlabel=error, xlim=(first, last))
     return figure
 
 
@@ -782,6 +785,7 @@ def heat_map(
     columns: Sequence[str],
     x: str,
     crossed: np.ndarray | None = None,
+    error: str = MEAN_ERROR,
 ) -> Figure:
     """Mean and spread of an error for each method (rows) and condition (columns). Crosses mark the
     cells for which `crossed` is true."""
@@ -812,7 +816,7 @@ def heat_map(
         red, green, blue, _ = image.cmap(image.norm(mean))
         colour = "white" if 0.3 * red + 0.59 * green + 0.11 * blue < 0.5 else "black"
         axes.text(j, i, words[i][j], ha="center", va="center", color=colour, fontsize=size)
-    colour_bar(figure, image, ax=axes, pad=0.01, label=MEAN_ERROR)
+    colour_bar(figure, image, ax=axes, pad=0.01, label=error)
     return figure
 
 

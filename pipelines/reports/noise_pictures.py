@@ -37,7 +37,7 @@ from pipelines.reports.pictures import Tested, functions_of
 from pipelines.studies.inversions import CONSTANT, Cell, Trained, key, on_cells
 from pipelines.studies.noise import NoiseStudy
 from pipelines.studies.runner import Execution
-from pipelines.studies.scores import HALF, LEVEL
+from pipelines.studies.scores import HALF, LEVEL, MEASURES
 
 
 def styles_of(study: NoiseStudy, methods: Sequence[Cell] | None = None) -> dict[Cell, Style]:
@@ -97,6 +97,12 @@ class _Drawn:
     def _name(self, name: str) -> str:
         return name if self.group.whole else f"{name}-first-{self.group.samples}"
 
+    @property
+    def _error(self) -> str:
+        """Name of the measure that ranks methods."""
+        title = MEASURES[self.results.primary].title
+        return title[0].lower() + title[1:]
+
     @cached_property
     def _names(self) -> dict[Cell, str]:
         return {method: self.study.label(method) for method in self.group.methods}
@@ -136,19 +142,19 @@ class _Drawn:
         study = self.study
         figure = figures.dots(
             dict(zip(self._names.values(), self._means[:, 0], strict=True)),
-            self._halves[:, 0].tolist(), self._failed[:, 0].tolist(),
+            self._halves[:, 0].tolist(), self._failed[:, 0].tolist(), f"mean {self._error}",
         )  # fmt: skip
         level = study.word(study.test_levels[0])
-        caption = f"Mean relative L² error at noise level {level}, over {self._samples}."
+        caption = f"Mean {self._error} at noise level {level}, over {self._samples}."
         return picture(figure, self._name("levels"), caption + self._crosses)
 
     def matrix(self) -> Picture:
         words = [f"{level:g}" for level in self.study.test_levels]
         figure = figures.heat_map(
             self._means, self._halves, list(self._names.values()), words, level_axis(self.study),
-            self._failed,
+            self._failed, f"mean {self._error}",
         )  # fmt: skip
-        caption = f"Mean relative L² error by method and test level, over {self._samples}."
+        caption = f"Mean {self._error} by method and test level, over {self._samples}."
         return picture(figure, self._name("matrix"), caption + self._crosses)
 
     def curves(self) -> list[Picture]:
@@ -156,7 +162,7 @@ class _Drawn:
         study = self.study
         if len(study.experiments) == 1:
             figure = self._curves(self._names, WIDE)
-            caption = f"Errors against the test level, over {self._samples}."
+            caption = f"Mean {self._error} against the test level, over {self._samples}."
             return [picture(figure, self._name("levels"), caption + self._crosses)]
         ends = figures.ends_of(self._means, self._halves)
         return [self._of_training(level, ends) for level in study.train_levels]
@@ -172,7 +178,8 @@ class _Drawn:
                 names[method] = name
         figure = self._curves(names, HALF_WIDTH, ends)
         others = ", with the classical methods" * any(study.classical)
-        caption = f"Models trained at {at}{others}, against the test level, over {self._samples}."
+        models = f"Models trained at {at}{others}"
+        caption = f"{models}: mean {self._error} against the test level, over {self._samples}."
         name = f"levels-trained-at-{key(level).replace('.', '-')}"
         return picture(figure, self._name(name), caption + self._crosses, half=True)
 
@@ -187,7 +194,7 @@ class _Drawn:
         return figures.curves(
             {name: (positions, self._means[row].tolist())
              for name, row in zip(names.values(), rows, strict=True)},
-            f"{level_axis(self.study)}{scale}",
+            f"{level_axis(self.study)}{scale}", f"mean {self._error}",
             looks={name: looks[method] for method, name in names.items()},
             ticks=dict(zip(positions, [f"{level:g}" for level in levels], strict=True)),
             spreads=self._halves[rows].tolist(),
@@ -199,7 +206,7 @@ class _Drawn:
     def against_training(self) -> Picture:
         """Errors on test samples without noise, against the noise level of the training targets."""
         study, means, halves = self.study, self._means[:, 0], self._halves[:, 0]
-        caption = f"Mean relative L² error on targets without noise, over {self._samples}."
+        caption = f"Mean {self._error} on targets without noise, over {self._samples}."
         if len(study.train_levels) == 1:
             return self.dots()
         levels = [float(key(level)) for level in study.train_levels]
@@ -218,6 +225,7 @@ class _Drawn:
         figure = figures.curves(
             curves,
             f"{level_axis(study, 'training targets')}{scale}",
+            f"mean {self._error}",
             looks=looks,
             ticks=dict(zip(positions, map(key, study.train_levels), strict=True)),
             spreads=widths,
@@ -263,26 +271,64 @@ def file_name(level: float) -> str:
 
 @dataclass(frozen=True)
 class Reconstructions:
-    """Pictures of the first test sample. There is a picture for each test level, with a panel for
-    each method. Methods that assume a wrong level are omitted."""
+    """Pictures of test samples, with a panel for each method. Methods that assume a wrong level
+    are omitted.
 
-    study: NoiseStudy
+    The samples are the median and the worst one of the best method at the highest level, of those
+    on which all methods are tested.
+
+    Args:
+        row: Position of the sample among the test samples; by default the median one.
+    """
+
+    results: Results
     device: torch.device
+    row: int | None = None
+
+    @property
+    def study(self) -> NoiseStudy:
+        return self.results.study
+
+    @cached_property
+    def _ordered(self) -> tuple[str, list[int]]:
+        """Name of the best method at the highest level, and the samples by its error."""
+        group, levels = self.results.groups[-1], self.study.test_levels
+        at = levels.index(max(levels))
+        best = self.results.best(group, at)
+        order = np.argsort(self.results.errors(best, at, group.samples), kind="stable")
+        return self.study.label(best), order.tolist()
+
+    @property
+    def _row(self) -> int:
+        order = self._ordered[1]
+        return order[(len(order) - 1) // 2] if self.row is None else self.row
+
+    @property
+    def _which(self) -> str:
+        """Which test sample is shown, in words."""
+        word = "median" if self.row is None else "worst"
+        highest = self.study.word(max(self.study.test_levels))
+        return f"the {word} one of {self._ordered[0]} at level {highest}"
 
     def pictures(self) -> tuple[Picture, ...]:
-        """A picture of the reconstructions at each level. In two or three dimensions, a picture of
-        the estimated standard deviations is added if any method gives them."""
-        levels = self.study.test_levels
+        """A picture of the median sample at each level, and of the worst one at the highest level.
+        In two or three dimensions, a picture of the estimated standard deviations is added if any
+        method gives them."""
+        levels, order = self.study.test_levels, self._ordered[1]
+        worst = replace(self, row=order[-1])
         if self.study.source.samples("test", noise=None).dim == 1:
-            return tuple(self._curves(level) for level in levels)
+            curves = tuple(self._curves(level) for level in levels)
+            return (*curves, worst._curves(max(levels))) if len(order) > 1 else curves
         answers = {level: list(self._answers(level)) for level in levels}
-        images = tuple(self._images(level, of) for level, of in answers.items())
+        images = [self._images(level, of) for level, of in answers.items()]
+        if len(order) > 1:
+            images.append(worst._images(max(levels), list(worst._answers(max(levels)))))
         stated = any(a.std is not None for of in answers.values() for a in of)
-        return (*images, self._uncertainty(answers)) if stated else images
+        return (*images, self._uncertainty(answers)) if stated else tuple(images)
 
     def _functions(self, level: float) -> tuple[int, Functions, Functions]:
-        """Number of the first test sample in the store, the noisy data and the true targets."""
-        pairs = self.study.test_pairs(level)
+        """Number of the test sample in the store, the noisy data and the true targets."""
+        pairs = self.study.test_pairs(level).rows(slice(self._row, self._row + 1))
         tested = Tested(self.study.experiment, open_sealed(self.study.store), pairs)
         return int(pairs.ids[0]), *functions_of(tested)
 
@@ -297,10 +343,13 @@ class Reconstructions:
             (f"data {input}", f"{target}: truth and reconstructions"),
         )  # fmt: skip
         caption = (
-            f"Test sample {number} with {self._noise(level)}: data, truth, and the reconstruction "
-            "by each method with its relative L² error; models of seed 0."
+            f"Test sample {number}, {self._which}, with {self._noise(level)}: data, truth, and the "
+            "reconstruction by each method with its relative L² error; models of seed 0."
         )
-        return picture(figure, file_name(level), caption)
+        return picture(figure, self._file(level), caption)
+
+    def _file(self, level: float) -> str:
+        return file_name(level) + "-worst" * (self.row is not None)
 
     def _title(self, answer: Answer) -> str:
         name = fill(self.study.label(answer.method), _LETTERS)
@@ -308,8 +357,8 @@ class Reconstructions:
 
     @property
     def _truth(self) -> np.ndarray:
-        """The target of the first test sample, in its first channel."""
-        return self._first(self.study.truth[0])
+        """The target of the test sample, in its first channel."""
+        return self._first(self.study.truth[self._row])
 
     def _first(self, values: np.ndarray) -> np.ndarray:
         """The first channel of values of one sample."""
@@ -361,18 +410,18 @@ class Reconstructions:
         )
         intervals = any(answer.std is not None for answer in answers)
         caption = (
-            f"Test sample {number} with {self._noise(level)}: data, and the reconstruction by "
-            f"each method beside the truth; models of seed 0."
+            f"Test sample {number}, {self._which}, with {self._noise(level)}: data, and the "
+            "reconstruction by each method beside the truth; models of seed 0."
             + f" Bands are {100 * LEVEL:g} % intervals, for methods that estimate them."
             * intervals
         )
-        return picture(figure, file_name(level), caption)
+        return picture(figure, self._file(level), caption)
 
     def _answers(self, level: float) -> Iterator[Answer]:
         """The reconstructions by all methods that assume the true level."""
         study, cells = self.study, len(self.study.truth[0])
         for model in (model for model in study.models if model.seed == 0):
-            values = study.predicted(replace(model, at=level), self.device)[0]
+            values = study.predicted(replace(model, at=level), self.device)[self._row]
             yield Answer(model, self._first(values))
         for method in (*study.corrected, *study.classical):
             if method.assumed_level == 1:
@@ -382,12 +431,12 @@ class Reconstructions:
                 yield Answer(method, on_cells(estimate.a, cells), stated)
 
     def _estimate(self, part: Cell) -> Estimate:
-        study, data = self.study, self.study.data(part).first
+        study, data = self.study, self.study.data(part).only(self._row)
         if isinstance(part.method, str):
             weight = study.row(part, Execution(self.device)).weight
             assert weight is not None
             return study.inversions.invert(part.method, weight, data).estimates[0]
-        answer = study.model_answers(part, self.device)[:1]
+        answer = study.model_answers(part, self.device)[self._row : self._row + 1]
         return study.inversions.correct(data, answer).estimates[0]
 
 

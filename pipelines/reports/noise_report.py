@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from pdegen import __version__
 from pdegen.files import write
+from pdegen.generation.generate import RecipeJob
 from pdegen.store.reading import open_sealed
-from pipelines.config.experiment import InputNoise
+from pipelines.config.experiment import InputNoise, physics_of
 from pipelines.reports.benchmark_report import Facts, data_section, of_data, reproduction_section
 from pipelines.reports.document import (
     Formula,
@@ -27,7 +29,7 @@ from pipelines.reports.document import (
 )
 from pipelines.reports.fields import few
 from pipelines.reports.noise_pictures import Reconstructions, error_pictures
-from pipelines.reports.noise_table import UNEXPLAINED, Results, Rows
+from pipelines.reports.noise_table import CALIBRATION, UNEXPLAINED, Results, Rows
 from pipelines.reports.published import captions, published_section
 from pipelines.runs import reproduction
 from pipelines.runs.data import InOrder, NoisyTargets
@@ -250,13 +252,17 @@ def write_noise_report(study: NoiseStudy, device: torch.device) -> Path:
         headline=part.headline(),
         sections=[
             part.errors(),
-            *part.robustness(),
-            part.measures(),
-            Section("Reconstructions", pictures=Reconstructions(study, device).pictures()),
-            *captions(experiment.name, study.test_levels, part.results.rows),
             *published_section(part.results),
+            *captions(experiment.name, study.test_levels, part.results.rows),
+            Section("Errors against the level", pictures=error_pictures(part.results)),
+            *part.calibration(),
+            *part.robustness(),
+            *part.costs(),
+            *part.measures(),
+            Section("Reconstructions", pictures=Reconstructions(part.results, device).pictures()),
             noise_section(study),
             setting(part.results),
+            part.protocol(),
             part.reproduction(),
         ],
     )
@@ -325,13 +331,19 @@ class _NoiseReport:
         ]
 
     def errors(self) -> Section:
-        """Section about the error of each method at each test level: figures, then tables."""
-        study, results, error = self.study, self.results, MEASURES["errors"]
+        """Section about the error of each method at each test level."""
+        study, results = self.study, self.results
         total, groups = len(study.truth), results.groups
+        error, several = MEASURES[results.primary], results.primary != "errors"
         text = [
-            f"{error.title}: {error.meaning} Means over the first n test samples, of errors that "
-            "are averaged over the seeds; ± is half of Student's 95 % interval of the mean over "
-            "the samples, here and in all of this report.",
+            f"{error.title}{', here called error' * several}: {error.meaning} Means over the first "
+            "n test samples, of errors that are averaged over the seeds; ± is half of Student's "
+            "95 % interval of the mean over the samples, here and in all of this report.",
+            *(
+                f"{MEASURES[name].column}: {MEASURES[name].title}. {MEASURES[name].meaning}"
+                for name in ("crps", "errors")
+                if name in results.measured and name != results.primary
+            ),
             *self._lessons(),
             "Differences are paired: the mean, over the same samples, of the error minus that of "
             "the method with the smallest mean error at the level that has not failed.",
@@ -349,7 +361,7 @@ class _NoiseReport:
         if len(groups) > 1:
             text.append(
                 f"Classical methods and corrected models are tested on the first "
-                f"{groups[1].samples} of the {total} test samples. Figures and a table of their "
+                f"{groups[1].samples} of the {total} test samples. A table and figures of their "
                 "own compare all methods on these samples."
             )
         failed = results.failure_table()
@@ -361,7 +373,38 @@ class _NoiseReport:
                 "have a better one beyond."
             )
         tables = (*map(results.error_table, groups), *([failed] if failed else []))
-        return Section("Errors", tuple(text), tables, error_pictures(results), pictures_first=True)
+        return Section("Errors", tuple(text), tables)
+
+    def calibration(self) -> list[Section]:
+        """Section about the uncertainty that methods state; none if no method states any."""
+        table = self.results.calibration_table()
+        if not table.rows:
+            return []
+        used = [name for name in CALIBRATION if name in self.results.measured]
+        text = [
+            f"{MEASURES[name].column or MEASURES[name].title}: {MEASURES[name].meaning}"
+            for name in used
+        ]
+        return [Section("Calibration", tuple(text), (table,))]
+
+    def costs(self) -> list[Section]:
+        """Section about the weights and costs of classical methods; none without them."""
+        study, text = self.study, list[str]()
+        table = self.results.cost_table(Execution(self.device))
+        if not table.rows:
+            return []
+        text.append(
+            "seconds: processor time of one sample, samples one after another. solves: systems of "
+            "equations of any size for one sample, tangents and adjoints included."
+        )
+        if study.corrected:
+            text.append(
+                "A corrected model is a model whose prediction starts steps of "
+                f"{study.inversions.corrector}; seconds count both, for seed 0. pays after: number "
+                "of inversions that save the time of the training and of generating its training "
+                "and validation samples."
+            )
+        return [Section("Weights and costs", tuple(text), (table,))]
 
     def robustness(self) -> list[Section]:
         """Section about the errors under each condition; none without conditions."""
@@ -389,27 +432,65 @@ class _NoiseReport:
         names = [name for name in ("errors", "misclassified") if name in results.measured]
         return [Section("Conditions", tuple(text), tuple(map(results.robustness_table, names)))]
 
-    def measures(self) -> Section:
-        """Section about all other measures, and the costs of classical methods."""
+    def measures(self) -> list[Section]:
+        """Section about the measures of no other section."""
         study, results = self.study, self.results
-        text = [*results.meanings]
-        if study.classical or study.corrected:
+        text, table = [*results.meanings], results.measure_table()
+        if "misfit" in results.measured:
             fewest = min(study.inversion_samples, len(study.truth))
-            text.append(
-                f"Misfits of all methods are over the first {fewest} test samples. seconds: "
-                "processor time of one sample, samples one after another. solves: systems of "
-                "equations of any size for one sample, tangents and adjoints included."
+            text.append(f"Misfits of all methods are over the first {fewest} test samples.")
+        shown = len(table.header) > 3 and table.rows
+        return [Section("Other measures", tuple(text), (table,) if shown else ())]
+
+    def protocol(self) -> Section:
+        """A paragraph that a paper can take over."""
+        study, results = self.study, self.results
+        store, experiment = open_sealed(study.store), study.experiment
+        assert experiment.noise is not None
+        input, target = study.names
+        law = "; ".join(physics_of(store).sentences.values())
+        job = RecipeJob.of(store).recipe if store.command == "generate" else None
+        levels = study.train_levels if study.on_targets else study.test_levels
+        single = [level for level in levels if not isinstance(level, tuple)]
+        sizes = "; ".join(
+            f"ε = {level}: s/σ {share}, {ratio} dB"
+            for level, _, share, ratio in _sizes(study, [study.noise(e) for e in single])[0]
+        )
+        sentences = [
+            f"{job.headline}" if job is not None else f"Data of {study.store}",
+            law,
+            f"Map: {learned(study)}",
+            f"Noise of {target if study.on_targets else input}: {experiment.noise.kind}, level and "
+            f"size {sizes}",
+        ]
+        if study.train_levels:
+            names = ", ".join(study.operator(Cell(0.0, operator=o)) for o in study.experiments)
+            stored = part_of(experiment.data.samples, store.samples_in("train"))
+            trained = ", ".join(map(study.word, study.train_levels))
+            sentences.append(
+                f"Operators ({names}) are trained on {stored} with noise {trained}, "
+                f"{number_of(study.seeds, 'seed')} each; the reported epoch is "
+                f"{reported_epoch(study)}"
             )
-        if study.corrected:
-            text.append(
-                "A corrected model is a model whose prediction starts steps of "
-                f"{study.inversions.corrector}; seconds count both, for seed 0. pays after: number "
-                "of inversions that save the time of the training and of generating its training "
-                "and validation samples."
+        if study.classical:
+            told = dict[str, list[str]]()
+            for method in (method for method in study.classical if method.assumed_level == 1):
+                told.setdefault(study.told(method), []).append(method.name)
+            methods = "; ".join(
+                f"{', '.join(names)} (told {words})" for words, names in told.items()
             )
-        tables = (results.measure_table(), results.cost_table(Execution(self.device)))
-        kept = tuple(table for table in tables if len(table.header) > 3 and table.rows)
-        return Section("Other measures and costs", tuple(text), kept)
+            cells = f"{study.inversions.setting.cells}{exponent(study)}"
+            sentences.append(
+                f"Classical methods reconstruct on {cells} points or cells, and their weights are "
+                f"chosen on {number_of(study.tuned_on, 'validation sample')}: {methods}"
+            )
+        scores = [results.primary, *(["crps"] if "crps" in results.measured else [])]
+        sentences += [
+            f"{len(study.truth)} test samples{_fewer(results)}",
+            *(f"{MEASURES[name].title}: {MEASURES[name].meaning.rstrip('.')}" for name in scores),
+            f"Digest of the data: {store.metadata.content[:16]}; pdegen {__version__}",
+        ]
+        return Section("Protocol", (". ".join(filter(None, sentences)) + ".",))
 
     def _lessons(self) -> list[str]:
         """Compares the models of the lowest level, of the highest level and of all levels."""

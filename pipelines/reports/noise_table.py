@@ -1,7 +1,7 @@
 """Results of a noise study: errors of its methods on the same test samples, failures and tables."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import zip_longest
@@ -20,6 +20,7 @@ from pipelines.studies.scores import MEASURES, csv_text
 
 Rows = Mapping[Cell, Sequence[Sequence[Row]]]  # of a method: at each test level, one for each seed
 
+CALIBRATION = ("coverage", "width", "points", "brier", "set_coverage", "set_size")
 UNEXPLAINED = 3.0  # misfit from which on an inversion has failed; the noise explains 1
 _ROUNDING = 1e-6  # relative; an interval below it is rounding
 
@@ -50,6 +51,12 @@ class Results:
     rows: Rows
     under: Mapping[str, Rows] = field(default_factory=dict)
 
+    @property
+    def primary(self) -> str:
+        """Name of the measure that ranks methods: the misclassified area of two phases, else the
+        L² error. "Error" means this measure."""
+        return "errors" if self.study.values is None else "misclassified"
+
     @cached_property
     def groups(self) -> list[Group]:
         """Methods tested on all samples; if some are not, also all methods on shared samples."""
@@ -67,7 +74,8 @@ class Results:
 
     def errors(self, method: Cell, at: int, samples: int | None = None) -> np.ndarray:
         """Errors of the first test samples at a level, averaged over the seeds."""
-        return np.mean([row.errors[:samples] for row in self.rows[method][at]], axis=0)
+        each = [scores_of(row, self.primary) for row in self.rows[method][at]]
+        return np.mean([scores[:samples] for scores in each], axis=0)
 
     def mean(self, method: Cell, at: int, samples: int | None = None) -> float:
         """Mean error of the first test samples at a level."""
@@ -118,8 +126,9 @@ class Results:
         if converged and self.rows[best][at][0].converged != self.samples(best):
             name += f", converged on {converged}"
         among = "" if group.whole else f", on the first {group.samples} of {count} samples"
+        error = "error" if self.primary == "errors" else MEASURES[self.primary].column
         return (
-            f"smallest mean error at {where} ({name}){among}",
+            f"smallest mean {error} at {where} ({name}){among}",
             self.printed(best, at, group.samples),
         )
 
@@ -145,26 +154,44 @@ class Results:
         """Errors of the methods of a group, by level and error, and paired differences from the
         smallest mean error at the level."""
         several = self.study.seeds > 1
+        others = [name for name in ("crps", "errors") if name != self.primary]
+        others = [name for name in others if name in self.measured]
         lines = list[tuple[str, ...]]()
         for at, level in enumerate(self.study.test_levels):
             best = self.best(group, at)
             ordered = sorted(group.methods, key=lambda m, at=at: self.mean(m, at, group.samples))
             for method in ordered:
-                spread = _spread(self.rows[method][at], group.samples) if several else ""
+                words = {
+                    name: self._mean_and_spread(method, at, name, group.samples)
+                    for name in (self.primary, *others)
+                }
                 lines.append(
                     (
                         self.study.label(method), f"{level:g}", str(group.samples),
                         self.printed(method, at, group.samples),
-                        self._difference(method, best, at, group.samples), spread,
+                        self._difference(method, best, at, group.samples),
+                        *(words[name][0] for name in others),
+                        words[self.primary][1] if several else "",
                         self.converged(method, at),
                         "yes" if self.failure(method, at, group.samples) else "",
                     )
                 )  # fmt: skip
         header = (
-            "method", self.level, "n", "L² error", "difference from the smallest", "seeds",
+            "method", self.level, "n", MEASURES[self.primary].column,
+            "difference from the smallest", *(MEASURES[name].column for name in others), "seeds",
             "converged", "failed",
         )  # fmt: skip
         return without_empty(lines, header, f"n = {group.samples}")
+
+    def _mean_and_spread(
+        self, method: Cell, at: int, measure: str, samples: int
+    ) -> tuple[str, str]:
+        """Mean of a measure over the first samples and all seeds, and its standard deviation over
+        the seeds, as text."""
+        each = [scores_of(row, measure)[:samples] for row in self.rows[method][at]]
+        middle, spread = mean_and_spread([Row(errors=list(scores)) for scores in each])
+        words = significant(middle) if math.isfinite(middle) else ""
+        return words, significant(spread) if spread else ""
 
     def _difference(self, method: Cell, best: Cell, at: int, samples: int) -> str:
         """Mean difference from the errors of the best method on the same samples, as text."""
@@ -175,11 +202,25 @@ class Results:
         if not math.isfinite(pair.mean):
             return ""
         words = significant(pair.mean)
-        return plus_minus(words, pair.half) if math.isfinite(pair.half) else words
+        return plus_minus(words, pair.half) if 0 < pair.half < math.inf else words
 
     def measure_table(self) -> Table:
-        """All measures except the error, averaged over the samples and seeds of each row."""
-        names = [name for name in self.measured if MEASURES[name].column and name != "errors"]
+        """Measures of no other table, averaged over the samples and seeds of each row."""
+        shown = ("errors", "crps", self.primary, *CALIBRATION)
+        names = [name for name in self.measured if MEASURES[name].column and name not in shown]
+        return self._measures(names, self.rows)
+
+    def calibration_table(self) -> Table:
+        """Measures of the uncertainty that methods state, of those that state any."""
+        names = [name for name in CALIBRATION if name in self.measured]
+        stating = [
+            method
+            for method, levels in self.rows.items()
+            if any(name in row.scores for name in names for seeds in levels for row in seeds)
+        ]
+        return self._measures(["crps", *names] if names else [], stating)
+
+    def _measures(self, names: Sequence[str], methods: Iterable[Cell]) -> Table:
         lines = [
             (
                 self.study.label(method), f"{level:g}", str(self.samples(method)),
@@ -187,9 +228,10 @@ class Results:
                   (mean_and_spread(seeds, name)[0] for name in names)),
             )
             for method, level, seeds in self._tests()
+            if method in methods
         ]  # fmt: skip
-        header = ("method", self.level, "n", *(MEASURES[name].column for name in names))
-        return without_empty(lines, header, "other measures")
+        titles = (MEASURES[name].column or MEASURES[name].title for name in names)
+        return without_empty(lines, ("method", self.level, "n", *titles))
 
     def cost_table(self, how: Execution) -> Table:
         """Weights and costs of classical methods and of corrected models."""
@@ -212,7 +254,7 @@ class Results:
         header = (
             "method", self.level, "n", "weight", "seconds", "solves", "steps", "pays after",
         )  # fmt: skip
-        return without_empty(lines, header, "weights and costs")
+        return without_empty(lines, header)
 
     def failure_table(self) -> Table | None:
         """The methods that failed, with their weights; None if none did."""
@@ -268,7 +310,7 @@ class Results:
     @property
     def meanings(self) -> list[str]:
         """Paragraphs that explain the measures; measures without a column share one."""
-        measures = [MEASURES[name] for name in self.measured if name != "errors"]
+        measures = [MEASURES[name] for name in self.measured if name != self.primary]
         others = " ".join(f"{of.title}: {of.meaning}" for of in measures if not of.column)
         return [
             *(f"{of.column}: {of.title}. {of.meaning}" for of in measures if of.column),
@@ -315,8 +357,6 @@ class Results:
         return csv_text(lines)
 
 
-def _spread(seeds: Sequence[Row], samples: int) -> str:
-    """Standard deviation over the seeds of the mean error of the first samples, as text."""
-    rows = [row.model_copy(update={"errors": row.errors[:samples]}) for row in seeds]
-    spread = mean_and_spread(rows)[1]
-    return significant(spread) if spread else ""
+def scores_of(row: Row, measure: str) -> Sequence[float]:
+    """The scores of a row by a measure, one for each sample; none if the row has no such."""
+    return row.errors if measure == "errors" else row.scores.get(measure, [])

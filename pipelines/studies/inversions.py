@@ -541,9 +541,9 @@ class Observed:
         """What methods get of the noise: its deviation, or its law if that says more."""
         return [law.stated for law in self.laws]
 
-    @property
-    def first(self) -> Observed:
-        return Observed(self.values[:1], self.laws[:1])
+    def only(self, row: int) -> Observed:
+        """The data of one sample."""
+        return Observed(self.values[row : row + 1], self.laws[row : row + 1])
 
 
 @dataclass(frozen=True)

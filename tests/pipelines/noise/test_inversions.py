@@ -49,8 +49,8 @@ def test_cells_are_averaged_along_each_axis():
 
 def test_the_first_observation_keeps_its_axis():
     data = observed(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[0.1, 0.2], [0.3, 0.4]]))
-    assert data.first.values.tolist() == [[1.0, 2.0]]
-    assert data.first.std.tolist() == [[0.1, 0.2]]
+    assert data.only(0).values.tolist() == [[1.0, 2.0]]
+    assert data.only(0).std.tolist() == [[0.1, 0.2]]
 
 
 def observed(values, std):

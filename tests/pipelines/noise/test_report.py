@@ -12,7 +12,7 @@ from scipy import stats
 from pdegen.sampling.noise import KINDS
 from pipelines.reports.document import significant
 from pipelines.reports.noise_report import noise_section
-from pipelines.reports.noise_table import UNEXPLAINED, Results, _spread
+from pipelines.reports.noise_table import UNEXPLAINED, Results
 from pipelines.studies.inversions import CONSTANT, Cell
 from pipelines.studies.runner import Execution, Row
 from tests.pipelines.noise.conftest import CPU, a_study
@@ -22,11 +22,11 @@ HOW = Execution(CPU)
 MODEL, TV, MEAN = Cell(0.1), Cell("total variation"), Cell(CONSTANT)
 
 
-def results(rows, samples, levels=(0.1,), weights=(0.1, 0.3, 1.0)):
+def results(rows, samples, levels=(0.1,), weights=(0.1, 0.3, 1.0), values=None):
     """Results with errors of each method at each level, from one seed."""
     method = SimpleNamespace(weights=weights)
     study = SimpleNamespace(
-        truth=np.zeros((samples, 2)), test_levels=levels, seeds=1,
+        truth=np.zeros((samples, 2)), test_levels=levels, seeds=1, values=values,
         label=lambda method: method.name,
         noise=lambda level: SimpleNamespace(build=lambda: KINDS["ensemble"](level)),
         inversions=SimpleNamespace(methods={"total variation": method}),
@@ -68,9 +68,32 @@ def test_the_interval_of_a_mean_is_students():
 
 def test_the_spread_over_the_seeds_is_that_of_the_first_samples():
     seeds = [Row(errors=[0.1, 0.3, 0.9]), Row(errors=[0.2, 0.4, 0.5])]
-    assert _spread(seeds, 2) == significant(np.std([0.2, 0.3], ddof=1))
-    assert _spread(seeds, 3) == significant(np.std([1.3 / 3, 1.1 / 3], ddof=1))
-    assert _spread(seeds[:1], 2) == ""
+    found = results({MODEL: seeds}, 3)
+    object.__setattr__(found, "rows", {MODEL: [seeds]})
+    for n, means in ((2, [0.2, 0.3]), (3, [1.3 / 3, 1.1 / 3])):
+        words = found._mean_and_spread(MODEL, 0, "errors", n)
+        assert words == (significant(np.mean(means)), significant(np.std(means, ddof=1)))
+    assert found._mean_and_spread(MODEL, 0, "crps", 3) == ("", "")
+
+
+def test_two_phases_are_ranked_by_their_area_and_shown_with_crps_and_error():
+    rows = {
+        MODEL: [Row(errors=[0.1, 0.2], scores={"misclassified": [0.3, 0.5], "crps": [0.2, 0.4]})],
+        TV: [Row(errors=[0.6, 0.8], scores={"misclassified": [0.1, 0.2], "crps": [0.3, 0.5]})],
+        MEAN: [Row(errors=[0.9, 0.9], scores={"misclassified": [0.6, 0.6]})],
+    }
+    found = results(rows, 2, values=(3.0, 12.0))
+    table = found.error_table(found.groups[0])
+    assert table.header == (
+        "method", "level, σ(x)", "n", "area", "difference from the smallest", "CRPS", "L² error",
+    )  # fmt: skip
+    assert [row[0] for row in table.rows] == [TV.name, MODEL.name, MEAN.name]
+    assert [row[5:7] for row in table.rows] == [
+        ("0.400", "0.700"), ("0.300", "0.150"), ("", "0.900"),
+    ]  # fmt: skip
+    assert found.headline("here", found.groups[0], 0)[0] == (
+        f"smallest mean area at here ({TV.name})"
+    )
 
 
 def test_differences_are_those_of_pairs():
@@ -146,15 +169,40 @@ def test_an_error_that_is_not_finite_is_a_failure():
 def test_the_report_leads_with_the_results(finished):
     page = (finished.folder / "report.html").read_text()
     titles = re.findall(r"<h2>([^<]*)</h2>", page)
-    assert titles[:2] == ["Errors", "Other measures and costs"]
-    assert titles.index("Reconstructions") < titles.index("Noise") < titles.index("Setting")
-    errors = page[page.index('<section id="errors">') : page.index('<section id="other-')]
-    assert errors.index("<figure>") < errors.index("<table")
+    assert titles == [
+        "Errors", "Errors against the level", "Calibration", "Weights and costs", "Other measures",
+        "Reconstructions", "Noise", "Setting", "Protocol", "How to reproduce it",
+    ]  # fmt: skip
+
+
+def test_the_protocol_can_be_taken_over(finished):
+    text = (finished.folder / "report.md").read_text()
+    protocol = text[text.index("## Protocol") : text.index("## How to reproduce")]
+    for words in (
+        "Darcy", "u on 13² points → a on 5² cells", "Noise of u: ensemble", "ε = 0.1: s/σ 0.1",
+        "trained on all 12 samples with noise 0, 0.1, all levels, 2 seeds each",
+        "total variation, Tikhonov, level set, maximum a posteriori (told ensemble noise, the "
+        "level, the recipe); maximum a posteriori, level estimated (told ensemble noise, no level, "
+        "the recipe)", "on 13² points", "4 test samples; classical methods use the first 2",
+        "Misclassified area", "pdegen 0",
+    ):  # fmt: skip
+        assert words in protocol, words
+
+
+def test_the_median_and_the_worst_sample_are_shown(finished):
+    page = (finished.folder / "report.md").read_text()
+    shown = dict(
+        re.findall(r"Test sample (\d+), the (median|worst) one of [^*]*?at level 0\.1", page)
+    )
+    assert sorted(shown.values()) == ["median", "worst"]
+    numbers = [int(number) for number in finished.test_pairs(0.1).ids[:2]]
+    assert sorted(map(int, shown)) == sorted(numbers)  # two samples have classical answers
 
 
 def test_every_row_of_a_method_has_its_number_of_samples(finished):
     tables = [*(finished.folder / "tables").glob("errors-*.csv")]
-    tables += [*(finished.folder / "tables").glob("other-measures-*.csv")]
+    tables += [finished.folder / "tables" / f"{name}.csv"
+               for name in ("calibration", "weights-and-costs", "other-measures")]  # fmt: skip
     assert len(tables) >= 4
     for file in tables:
         for row in csv.DictReader(file.read_text().splitlines()):
@@ -175,8 +223,9 @@ def test_plus_minus_has_one_meaning_and_the_digits_of_its_mean(finished):
         assert exponent == same
         assert len(mean.partition(".")[2]) == len(half.partition(".")[2])
     svg = (finished.folder / "pictures" / "matrix.svg").read_text()
-    errors = np.mean([finished.row(Cell(0.0, seed, 0.1), HOW).errors for seed in (0, 1)], axis=0)
+    errors = np.array(finished.row(Cell(CONSTANT, at=0.1), HOW).scores["misclassified"])
     half = np.ptp(stats.ttest_1samp(errors, 0).confidence_interval()) / 2
+    assert half > 0
     decimals = len(significant(errors.mean()).partition(".")[2])
     assert f"± {half:.{decimals}f}" in svg  # the figure has the intervals of the table
     assert f"{significant(errors.mean())} ± {half:.{decimals}f}" in " ".join(

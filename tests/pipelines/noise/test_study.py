@@ -17,6 +17,7 @@ from pdegen.store.reading import open_sealed
 from pipelines.reports.document import significant
 from pipelines.reports.noise_pictures import file_name
 from pipelines.reports.noise_report import reported_epoch, times
+from pipelines.reports.noise_table import scores_of
 from pipelines.studies import noise
 from pipelines.studies.inversions import Cell, ChosenWeight, Observed, chosen_weight
 from pipelines.studies.runner import Execution, Row, mean_and_spread, predictions
@@ -126,7 +127,7 @@ def test_classical_methods_assume_a_level(finished):
     inversion = finished.inversions.methods[MAP].with_weight(1.0)
     answers = list[np.ndarray]()
     for assumed_level in finished.assumed_levels:
-        observed = finished.data(replace(part, assumed_level=assumed_level)).first
+        observed = finished.data(replace(part, assumed_level=assumed_level)).only(0)
         (found,) = finished.inversions.invert(MAP, 1.0, observed).estimates
         assert np.array_equal(found.a, inversion(data, assumed_level * (0.1 * std)).a)
         answers.append(found.a)
@@ -295,13 +296,14 @@ def test_the_report_shows_matrix_measures_and_reconstructions(finished):
     weights = ", ".join(f"{weight:g}" for weight in sorted(chosen))
     assert f"eight {weights}, chosen on " in page
     text = (finished.folder / "report.md").read_text()
-    best = re.findall(r"smallest mean error at test level [^(]*\(([^)]*)", text)
+    best = re.findall(r"smallest mean area at test level [^(]*\(([^)]*)", text)
     assert len(best) == 2
     assert text.count("on the first 2 of 4 samples") >= len(best)  # as many as classical methods
     for name in (
         "matrix-first-2",
         "levels-first-2",
         *(f"reconstructions-at-{at}" for at in ("0", "0-1")),
+        "reconstructions-at-0-1-worst",
         "uncertainty",
     ):
         svg = (finished.folder / "pictures" / f"{name}.svg").read_text()
@@ -310,8 +312,9 @@ def test_the_report_shows_matrix_measures_and_reconstructions(finished):
 
 
 def test_the_numbers_of_the_report_are_means_of_the_rows(finished):
-    def mean(method, at):
-        return np.mean([np.mean(finished.row(Cell(method, s, at), HOW).errors) for s in (0, 1)])
+    def mean(method, at, measure="errors"):
+        rows = [finished.row(Cell(method, seed, at), HOW) for seed in (0, 1)]
+        return np.mean([scores_of(row, measure) for row in rows])
 
     table = list(csv.DictReader((finished.folder / "measures.csv").read_text().splitlines()))
     (kept,) = (row for row in table if (row["method"], row["level"], row["measure"])
@@ -325,11 +328,12 @@ def test_the_numbers_of_the_report_are_means_of_the_rows(finished):
     stated = [line for line in lines if line["method"] == "maximum a posteriori"]
     assert [bool(line["brier"]) for line in stated] == [True] * 4  # two samples at two levels
     assert {line["sample"] for line in stated} == {str(i) for i in finished.test_pairs(0.0).ids[:2]}
-    assert significant(mean(0.0, 0.1)) in (finished.folder / "pictures/matrix.svg").read_text()
+    area = mean(0.0, 0.1, "misclassified")
+    assert significant(area) in (finished.folder / "pictures/matrix.svg").read_text()
     text = (finished.folder / "report.md").read_text()
-    ratios = [mean(EVERY, at) / mean(at, at) for at in (0.0, 0.1)]
+    ratios = [mean(EVERY, at, "misclassified") / mean(at, at, "misclassified") for at in (0.0, 0.1)]
     assert f"at the test level: {ratios[0]:.3g} at 0, {ratios[1]:.3g} at 0.1." in text
-    clean = mean(0.0, 0.1) / mean(0.1, 0.1)
+    clean = area / mean(0.1, 0.1, "misclassified")
     words = times(clean)
     assert f"At test level 0.1, the model trained at 0 has {words} the model trained at" in text
 

@@ -72,7 +72,7 @@ def a_study(train=(0.0, 0.5, RANGE), tests=LEVELS, samples=4, on_targets=False, 
         "truth": np.zeros((samples, 2)), "test_levels": tests, "train_levels": train, "seeds": 2,
         "label": lambda method: method.name, "word": lambda level: Cell(level).name[11:],
         "noise": lambda level: noise, "tested": lambda level: noise, "on_targets": on_targets,
-        "operator": lambda cell: cell.operator or "GT", "experiments": {"": None},
+        "operator": lambda cell: cell.operator or "GT", "experiments": {"": None}, "values": None,
         "models": [Cell(level, seed) for level in train for seed in (0, 1)],
         "corrected": [CORRECTED], "classical": [TV],
         "inversions": SimpleNamespace(methods={TV.method: method}),
@@ -157,7 +157,6 @@ def test_costs_have_their_units_and_when_they_pay(results):
         (TV.name, "0.5", "2", "0.3", "0.5", "7", "3", ""),
         (TV.name, "2", "2", "1 (largest)", "0.5", "7", "3", ""),
     ]
-    assert table.name == "weights and costs"
 
 
 def test_measures_are_those_that_a_row_has(results):
@@ -262,7 +261,8 @@ def test_pictures_of_all_samples_come_before_those_of_the_first(results, drawn):
             )
             assert given[5].tolist() == failed
         else:
-            series, label = given
+            series, label, error = given
+            assert error == "mean relative L² error"
             assert label == "noise level of the test samples [rms(u)]"
             assert [*series] == names
             for (positions, values), wanted in zip(series.values(), means, strict=True):
@@ -280,7 +280,8 @@ def test_studies_of_one_level_have_dots(drawn):
     (found,) = error_pictures(Results(a_study(tests=(0.0,)), rows))
     assert found[0] == "levels"
     assert found[1].startswith("Mean relative L² error at noise level 0, over the 4 test samples")
-    ((_, (means, halves, failed), _),) = drawn
+    ((_, (means, halves, failed, error), _),) = drawn
+    assert error == "mean relative L² error"
     assert means == {LOW.name: pytest.approx(0.35), HIGH.name: 0.6, MEAN.name: 0.955}
     assert halves == pytest.approx([half([0.1, 0.2, 0.4, 0.7]), half([0.3, 0.5, 0.7, 0.9]),
                                     half([0.95, 0.9, 0.98, 0.99])])  # fmt: skip
@@ -309,7 +310,8 @@ def test_operators_have_a_picture_for_each_training_level_with_one_scale(drawn):
         "matrix", "levels-trained-at-0", "levels-trained-at-0-5",
     ]  # fmt: skip
     assert [one[2] for one in found] == [False, True, True]
-    assert found[2][1].startswith("Models trained at 0.5, against the test level, over the 4")
+    words = "Models trained at 0.5: mean relative L² error against the test level, over the 4"
+    assert found[2][1].startswith(words)
     low, high = drawn[1:]
     assert [*low[1][0]] == ["GT", "GT constant", "fno"]
     assert low[1][0]["fno"][1][0] == pytest.approx(0.7)
@@ -323,7 +325,7 @@ def test_noisy_targets_are_drawn_against_the_training_level(drawn):
     results = of_operators(rows, tests=(0.0,), on_targets=True)
     (found,) = error_pictures(results)
     assert (found[0], found[2]) == ("levels", True)
-    ((_, (series, label), options),) = drawn
+    ((_, (series, label, _), options),) = drawn
     assert label == "noise level of the training targets [rms(u)]"
     assert {name: values for name, (_, values) in series.items()} == {
         "GT": pytest.approx([0.35, 0.6]), "fno": pytest.approx([0.7, 1.2]),
