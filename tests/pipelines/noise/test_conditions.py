@@ -111,7 +111,7 @@ def test_other_values_of_phases_count_as_phases(study):
 
 
 def test_every_method_has_a_row_under_every_condition(study):
-    _, tested = study.stages()
+    _, tested, _ = study.stages()
     plain = [part for part in tested if not part.condition]
     assert plain[0].condition == ""
     for name in FOUR:
@@ -147,7 +147,7 @@ def test_a_changed_condition_makes_its_rows_stale_and_no_others(study):
     changed = {**FOUR, "contrast": Condition(truth={"coefficient.above": 9.0}),
                "louder": Condition(noise={"level": 0.4})}  # fmt: skip
     other = replace(study, conditions=changed)
-    _, tested = study.stages()
+    _, tested, _ = study.stages()
     for part in tested:
         stale = part.condition in ("contrast", "louder")
         assert (other.digest(part) != study.digest(part)) == stale
