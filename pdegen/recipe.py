@@ -23,8 +23,7 @@ from pydantic import (
     model_validator,
 )
 
-from pdegen.checks.check import StoreChecks
-from pdegen.checks.selection import checks_of_selected
+from pdegen.checks.check import StoreChecks, checks_of_selected
 from pdegen.equations.base import Problem, RegisteredProblem, SampleError
 from pdegen.numerics.device import one_thread
 from pdegen.plugins import plugin_of
@@ -327,7 +326,7 @@ class Recipe(Strict):
 
     def checks(self) -> StoreChecks:
         """New checks of a store of this recipe. Those of selected samples have the bounds of the
-        statistic in place of moments (`pdegen.checks.selection`)."""
+        statistic in place of moments (`pdegen.checks.check.checks_of_selected`)."""
         checks, select = self.problem.checks_of_store(), self.select
         if select is None:
             return checks

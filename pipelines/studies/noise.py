@@ -23,7 +23,7 @@ from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError
 from pdegen.store.objects import Objects
 from pdegen.store.reading import StoreError, open_sealed
-from pipelines.config.conditions import Condition
+from pipelines.config.conditions import StudyCondition
 from pipelines.config.experiment import Experiment, physics_of
 from pipelines.runs.data import Source
 from pipelines.runs.folder import FolderClaim, RunError, recorded_experiment
@@ -274,7 +274,7 @@ class NoiseStudy(NoisePlan, Study[Cell]):
         return ", ".join(words)
 
     @cached_property
-    def shifted(self) -> dict[str, Condition]:
+    def shifted(self) -> dict[str, StudyCondition]:
         """The conditions whose test samples have truths of their own."""
         return {name: of for name, of in self.conditions.items() if of.truth}
 
@@ -513,6 +513,6 @@ def values_of(fields: torch.Tensor) -> np.ndarray:
 def _from_texts(declared: Sequence[str], *rest: Any) -> NoiseStudy:
     experiment, *operators = [Experiment.parse(json.loads(text), "study") for text in declared]
     *words, tables, cells = rest
-    conditions = {name: Condition.parse(table, name) for name, table in tables.items()}
+    conditions = {name: StudyCondition.parse(table, name) for name, table in tables.items()}
     arguments: list[Any] = [*words, conditions, cells, tuple(operators)]
     return NoiseStudy(experiment, *arguments)
