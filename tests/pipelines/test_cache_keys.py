@@ -274,7 +274,7 @@ def test_the_key_of_a_cell_has_all_its_fields(store, tmp_path):
     study, base = a_study(store, tmp_path, conditions=conditions), Cell(0.1, at=0.1)
     others = {
         "method": 0.2, "seed": 1, "at": 0.2, "assumed_level": 2.0, "corrected": True,
-        "operator": "fno", "condition": "c",
+        "operator": "fno", "condition": "c", "together": True,
     }  # fmt: skip
     assert others.keys() == {field.name for field in fields(Cell)}
     cells = [base, *(replace(base, **{name: value}) for name, value in others.items())]
