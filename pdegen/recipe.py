@@ -23,8 +23,7 @@ from pydantic import (
     model_validator,
 )
 
-from pdegen.checks.check import StoreChecks
-from pdegen.checks.selection import checks_of_selected
+from pdegen.checks.check import StoreChecks, checks_of_selected
 from pdegen.equations.base import Problem, RegisteredProblem, SampleError
 from pdegen.numerics.device import one_thread
 from pdegen.plugins import plugin_of
@@ -193,6 +192,12 @@ class Selection(Strict):
             raise ValueError(f"low must be less than high, got {self.low:g} and {self.high:g}")
         return self
 
+    @property
+    def words(self) -> str:
+        """The accepted values in words, such as "share in [0.4, 0.6]"."""
+        where = "outside of" if self.outside else "in"
+        return f"{self.statistic} {where} [{self.low:g}, {self.high:g}]"
+
     def distance(self, s: Float[np.ndarray, " batch"]) -> Float[np.ndarray, " batch"]:
         """Distance of a statistic from accepted values; 0 if it is accepted.
 
@@ -211,8 +216,8 @@ class Recipe(Strict):
         name: Name of the recipe; not part of the fingerprint.
         summary: Template of the headline, in which `{key}` stands for the value of a key of the
             problem (`pdegen.recipe`); not part of the fingerprint.
-        remark: A remark on the recipe, such as the file that it reproduces; dropped if the problem
-            or the number of samples is overridden.
+        remark: A remark on the recipe, such as the file that it reproduces; dropped if the
+            problem, the selection or the number of samples is overridden.
         samples: Number of samples.
         first: Number i of the first sample in its random stream. A store of other test samples
             than those of the recipe begins there.
@@ -276,6 +281,8 @@ class Recipe(Strict):
     def headline(self) -> str:
         """One line that describes the dataset."""
         line = headline(self.summary, self.problem, self.samples)
+        if self.select is not None:
+            line = f"{line}; {self.select.words}"
         return f"{line}; {self.remark}" if self.remark else line
 
     def stream(self, sample: int) -> tuple[int, int]:
@@ -293,11 +300,8 @@ class Recipe(Strict):
                 distance = select.distance(np.array([drawn(seed, number)]))
             if not distance.any():
                 return seed, number
-        where = "outside of" if select.outside else "in"
         raise SampleError(
-            sample,
-            f"none of {ATTEMPTS} attempts has a {select.statistic} {where} [{select.low:g}, "
-            f"{select.high:g}]: select more probable values",
+            sample, f"none of {ATTEMPTS} attempts has a {select.words}: select more probable values"
         )
 
     def compute(self, samples: range, device: str | None = None) -> dict[str, np.ndarray]:
@@ -322,7 +326,7 @@ class Recipe(Strict):
 
     def checks(self) -> StoreChecks:
         """New checks of a store of this recipe. Those of selected samples have the bounds of the
-        statistic in place of moments (`pdegen.checks.selection`)."""
+        statistic in place of moments (`pdegen.checks.check.checks_of_selected`)."""
         checks, select = self.problem.checks_of_store(), self.select
         if select is None:
             return checks
@@ -356,7 +360,9 @@ class Recipe(Strict):
             scaled = self.splits.scaled(samples, self.samples)
             changes |= {f"splits.{name}": n for name, n in scaled.items()}
         changed = self.replaced(changes, f"recipe {self.name}")
-        same = (changed.problem, changed.samples) == (self.problem, self.samples)
+        same = all(
+            getattr(changed, k) == getattr(self, k) for k in ("problem", "samples", "select")
+        )
         if same or "remark" in changes:
             return changed
         return changed.model_copy(update={"remark": ""})

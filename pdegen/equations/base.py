@@ -22,8 +22,7 @@ from jaxtyping import Float
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, SchemaValidator, core_schema
 
-from pdegen.checks.check import ROUNDING, StoreChecks, checks_of_family
-from pdegen.checks.selection import Statistic
+from pdegen.checks.check import ROUNDING, InputStatistic, StoreChecks, checks_of_family
 from pdegen.domains import Domain
 from pdegen.inverse.classical import ClassicalMethod, Forward, InverseProblem
 from pdegen.inverse.tikhonov import by_forward
@@ -641,7 +640,7 @@ class Problem(WithLaws):
         return checks_of_family(self) if self.laws else self.checks()
 
     @property
-    def statistics(self) -> Mapping[str, Statistic]:
+    def statistics(self) -> Mapping[str, InputStatistic]:
         """The statistics of the input by which a recipe may select samples, by name. They are about
         the first variable."""
         return {}

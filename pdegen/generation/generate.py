@@ -366,23 +366,20 @@ def sampled_inputs(recipe: Recipe, workers: Pool) -> Json:
     if modes is None or points >= 2 * modes + 1:
         return {}
     samples = range(min(_COMPARED, recipe.samples))
-    task = partial(_difference, recipe)
+    task = partial(interpolant_difference, recipe)
     by_sample = dict(workers.run(task, samples))
     differences = [by_sample[i] for i in samples if by_sample[i] is not None]
     return {"sampled_inputs": {"points": points, "modes": modes, "relative_l2": differences}}
 
 
-def _difference(recipe: Recipe, sample: int) -> float | None:
-    return interpolant_difference(recipe.problem, *recipe.stream(sample))
-
-
-def interpolant_difference(problem: Problem, seed: int, sample: int) -> float | None:
+def interpolant_difference(recipe: Recipe, sample: int) -> float | None:
     """Relative L² difference between the label of a sample and the solution for the interpolant of
     its input. None if one of these two cannot be computed."""
     try:
-        values = problem.compute(seed, range(sample, sample + 1))
+        values = recipe.compute(range(sample, sample + 1))
         a = values["a"].astype(np.float64)
-        interpolated = problem.of_sample(seed, sample).target_of_interpolant(a)
+        problem = recipe.problem.of_sample(*recipe.stream(sample))
+        interpolated = problem.target_of_interpolant(a)
     except (SampleError, SolveError):
         return None
     label = values["u"].astype(np.float64)

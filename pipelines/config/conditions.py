@@ -17,7 +17,7 @@ _KEY = re.compile(r"(?P<name>.+?)\.(?P<table>truth|noise)\.(?P<key>.+)")
 _OF_TRAINING = ("on", "fresh")  # keys of noise that say nothing of test data
 
 
-class Condition(Strict):
+class StudyCondition(Strict):
     """Test data that differ from what methods are told: the recipe and the noise of the experiment.
 
     Args:
@@ -80,7 +80,7 @@ class Condition(Strict):
 
 
 def changed(
-    declared: Mapping[str, Condition], values: Mapping[str, Any]
+    declared: Mapping[str, StudyCondition], values: Mapping[str, Any]
 ) -> dict[str, dict[str, dict[str, Any]]]:
     """Tables of conditions in which values such as {"NAME.noise.kind": "correlated"} replace
     others. A name that is not declared adds a condition. Raises SchemaError for other keys."""

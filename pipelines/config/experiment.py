@@ -38,7 +38,7 @@ from pdegen.schema import (
 )
 from pdegen.store.format import Physics
 from pdegen.store.reading import Store, StoreError, open_sealed
-from pipelines.config.conditions import EVERY, Condition
+from pipelines.config.conditions import EVERY, StudyCondition
 from pipelines.config.conditions import changed as changed_conditions
 from pipelines.config.declared import (
     LossSpec,
@@ -824,7 +824,7 @@ class Experiment(Strict):
     normalization: Normalization = Normalization()
     noise: InputNoise | None = None
     task: TaskSpec | None = None
-    conditions: Annotated[dict[Name, Condition], Field(default_factory=dict)]
+    conditions: Annotated[dict[Name, StudyCondition], Field(default_factory=dict)]
 
     @model_serializer(mode="wrap")
     def _recorded(
@@ -1006,7 +1006,7 @@ class Experiment(Strict):
         content |= {"task": {"kind": "map", **task}} if task else {}
         return cls.parse(content, f"model {model} on {opened.url}")
 
-    def chosen_conditions(self, names: Sequence[str]) -> dict[str, Condition]:
+    def chosen_conditions(self, names: Sequence[str]) -> dict[str, StudyCondition]:
         """The conditions with these names, or all for the only name `EVERY`.
 
         Raises SchemaError for an unknown name.

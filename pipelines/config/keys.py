@@ -373,6 +373,8 @@ def of_recipe(recipe: Recipe) -> Iterator[Key]:
     for key in _single(keys_of(Recipe, recipe.model_dump(mode="json"))):
         if key.name == "problem.equation":
             yield replace(key, choices={key.value: key.choices[key.value]})
+        elif recipe.select is None and key.name.startswith("select."):
+            yield replace(key, value=None, required=False)  # of a table that is not there
         elif not key.when.startswith("problem.equation = "):
             yield key
 
@@ -384,7 +386,7 @@ def of_experiment(experiment: Experiment) -> Iterator[Key]:
     for key in _single(keys_of(Experiment, experiment.model_dump())):
         if experiment.noise is None and key.name.startswith("noise."):
             continue  # there is no noise whose keys have values
-        yield key
+        yield replace(key, value=None) if key.name.startswith("conditions.") else key
         if key.name == "data.overrides":
             yield from _below(key.name, experiment.data.load_recipe())
         stream = experiment.data.stream

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -110,6 +109,8 @@ def setting(results: Results) -> Section:
     epochs = number_of(experiment.training.epochs, "epoch")
     samples = f"{part_of(experiment.data.samples, stored)}, {epochs}"
     assert experiment.noise is not None
+    unstated = {"level", "fresh"}
+    kind = experiment.noise.model_dump(mode="json", exclude=unstated, exclude_none=True)
     facts: Facts = [
         *of_data(study.store, learned(study)),
         *(
@@ -117,7 +118,7 @@ def setting(results: Results) -> Section:
             if study.operators
             else []
         ),
-        ("Noise", settings(_of_kind(experiment.noise))),
+        ("Noise", settings(kind)),
         *_unknown(study),
         *_drawn(study),
         *(
@@ -159,10 +160,6 @@ def reported_epoch(study: NoiseStudy) -> str:
     if study.experiment.training.protocol == "published":
         return f"the last; test samples {noise} were watched during training"
     return f"the best on validation samples {noise}"
-
-
-def _of_kind(noise: InputNoise) -> dict[str, Any]:
-    return noise.model_dump(mode="json", exclude={"level", "fresh"}, exclude_none=True)
 
 
 def _fewer(results: Results) -> str:

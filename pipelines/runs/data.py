@@ -711,8 +711,8 @@ class Source:
             default the true level.
         content: Digest that the content of the store must have; by default any.
         tests: Store of test samples in place of those of `at_store`
-            (`pipelines.config.conditions.Condition.recipe`). Statistics remain those of `at_store`,
-            and so do the numbers that select the noise of a sample.
+            (`pipelines.config.conditions.StudyCondition.recipe`). Statistics remain those of
+            `at_store`, and so do the numbers that select the noise of a sample.
 
     Raises:
         SchemaError: If the assumed level is negative or infinite, or if the operator does not have

@@ -9,7 +9,7 @@ from typing import Any
 from pdegen.plugins import loaded_plugins
 from pdegen.schema import SchemaError, parse_override, parse_overrides
 from pdegen.store.reading import Store
-from pipelines.config.conditions import Condition
+from pipelines.config.conditions import StudyCondition
 from pipelines.config.experiment import Experiment, load_experiment
 from pipelines.config.shipped import names
 from pipelines.runs.plugins import plugin_words
@@ -102,9 +102,9 @@ def overriding(experiment: Experiment) -> list[str] | None:
     return [*words, *(word for change in changes for word in ("--set", change))]
 
 
-def conditions(experiment: Experiment, declared: Mapping[str, Condition]) -> list[str]:
+def conditions(experiment: Experiment, declared: Mapping[str, StudyCondition]) -> list[str]:
     """Options of `pdegen study noise` that test an experiment under these conditions."""
-    shipped = dict[str, Condition]()
+    shipped = dict[str, StudyCondition]()
     if experiment.name in names("experiment"):
         shipped = load_experiment(experiment.name).conditions
     words = list[str]()

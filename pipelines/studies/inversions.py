@@ -28,7 +28,7 @@ from pdegen.sampling.noise import SensorNoise
 from pdegen.sampling.noise_law import NoiseLaw
 from pdegen.schema import SchemaError, flattened
 from pdegen.store.reading import open_sealed
-from pipelines.config.conditions import Condition
+from pipelines.config.conditions import StudyCondition
 from pipelines.config.declared import parse_model
 from pipelines.config.experiment import Experiment, InputNoise, domain_of
 from pipelines.runs.data import Source
@@ -135,7 +135,9 @@ def check_levels(name: str, levels: Sequence[Trained]) -> None:
         raise SchemaError(f"{name} levels may contain only one range, got {levels}")
 
 
-def check_noise(told: InputNoise, tested: InputNoise, condition: Condition, where: str) -> None:
+def check_noise(
+    told: InputNoise, tested: InputNoise, condition: StudyCondition, where: str
+) -> None:
     """Raise SchemaError unless methods that are told one noise can be tested with the other.
 
     Methods know which points have a sensor, and a level in decibels is no share of σ(x).
@@ -330,7 +332,7 @@ class NoisePlan:
     inversion_samples: int = 100
     assumed_levels: tuple[float, ...] = (1.0,)
     only: tuple[str, ...] = ()
-    conditions: Mapping[str, Condition] = field(default_factory=dict)
+    conditions: Mapping[str, StudyCondition] = field(default_factory=dict)
     cells: int | None = None
     operators: tuple[Experiment, ...] = ()
 

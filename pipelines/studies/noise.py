@@ -23,7 +23,7 @@ from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError
 from pdegen.store.objects import Objects
 from pdegen.store.reading import StoreError, open_sealed
-from pipelines.config.conditions import Condition
+from pipelines.config.conditions import StudyCondition
 from pipelines.config.experiment import Experiment, physics_of
 from pipelines.runs.data import Source
 from pipelines.runs.folder import FolderClaim, RunError, recorded_experiment
@@ -115,7 +115,16 @@ class NoiseStudy(NoisePlan, Study[Cell]):
         _ = self.inversions.methods  # raises if the equation does not offer a requested method
         _ = self.inversions.equation_digest  # raises if the equation is of another file
         for condition in self.shifted:
-            self.recipe(condition).problem.check_solver()
+            self._check_truths(self.recipe(condition), f"conditions.{condition}.truth")
+
+    def _check_truths(self, recipe: Recipe, where: str) -> None:
+        """Raise SchemaError if truths cannot be solved here, or have more phases than methods are
+        told."""
+        recipe.problem.check_solver()
+        if self.values is None or self.names[1] in recipe.problem.physics().phases:
+            return
+        if len(np.unique(recipe.compute(range(2))[self.names[1]])) > 2:
+            raise SchemaError(f"{where}: methods are told two phases, the truths have more values")
 
     def claim(self, device: torch.device, resume: bool, overwrite: bool) -> None:
         recorded = recorded_study(self.folder) if resume else {}
@@ -159,8 +168,8 @@ class NoiseStudy(NoisePlan, Study[Cell]):
             ]
             for of in (parts, self.pooled)
         )
-        truths = [Cell(TRUTH, condition=condition) for condition in self.shifted]
-        return [[*truths, *self.models], tested, pooled]
+        truths = {self.truths(name): Cell(TRUTH, condition=name) for name in self.shifted}
+        return [[*truths.values(), *self.models], tested, pooled]
 
     def row_path(self, part: Cell) -> Path:
         if isinstance(part.method, str):
@@ -265,7 +274,7 @@ class NoiseStudy(NoisePlan, Study[Cell]):
         return ", ".join(words)
 
     @cached_property
-    def shifted(self) -> dict[str, Condition]:
+    def shifted(self) -> dict[str, StudyCondition]:
         """The conditions whose test samples have truths of their own."""
         return {name: of for name, of in self.conditions.items() if of.truth}
 
@@ -278,10 +287,10 @@ class NoiseStudy(NoisePlan, Study[Cell]):
         return self.conditions[condition].recipe(RecipeJob.of(store).recipe, condition)
 
     def truths(self, condition: str) -> str:
-        """Path of the store of the truths of a condition."""
-        fingerprint = self.recipe(condition).fingerprint[:12]
-        name = condition.replace(" ", "-")
-        return str(self.folder / "truths" / f"{name}-{fingerprint}.zarr")
+        """Path of the store of the truths of a condition. Conditions with the same truths share
+        it."""
+        recipe = self.recipe(condition)
+        return str(self.folder / "truths" / f"{recipe.name}-{recipe.fingerprint[:12]}.zarr")
 
     def _sealed(self, condition: str) -> bool:
         """Whether the store of the truths of a condition is finished."""
@@ -315,18 +324,11 @@ class NoiseStudy(NoisePlan, Study[Cell]):
         return self._as_told(values_of(true), condition)
 
     def _as_told(self, true: np.ndarray, condition: str) -> np.ndarray:
-        """True coefficients, or their means over cells, with the phases that methods are told.
-
-        Raises SchemaError if methods are told two phases and the truths have others than two.
-        """
+        """True coefficients, or their means over cells, with the phases that methods are told."""
         if self.values is None or condition not in self.shifted:
             return true
         stored = open_dataset(self.truths(condition), "test")[self.names[1]].values
         below, above = float(stored.min()), float(stored.max())
-        if not np.all((stored == below) | (stored == above)):
-            raise SchemaError(
-                f"conditions.{condition}.truth: methods are told two phases, the truths have more"
-            )
         (low, high), told = self.values, self.values == (below, above)
         return true if told else low + (high - low) / (above - below) * (true - below)
 
@@ -511,6 +513,6 @@ def values_of(fields: torch.Tensor) -> np.ndarray:
 def _from_texts(declared: Sequence[str], *rest: Any) -> NoiseStudy:
     experiment, *operators = [Experiment.parse(json.loads(text), "study") for text in declared]
     *words, tables, cells = rest
-    conditions = {name: Condition.parse(table, name) for name, table in tables.items()}
+    conditions = {name: StudyCondition.parse(table, name) for name, table in tables.items()}
     arguments: list[Any] = [*words, conditions, cells, tuple(operators)]
     return NoiseStudy(experiment, *arguments)

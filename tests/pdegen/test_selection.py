@@ -180,6 +180,13 @@ def test_impossible_selections_are_refused(select, message):
         DARCY.with_overrides({"select": select})
 
 
+def test_the_headline_states_the_selection_and_no_remark_on_all_samples():
+    select = {"statistic": "share", "low": LOW, "high": 1.0}
+    line = load_recipe("darcy-421").with_overrides({"select": select}).headline
+    assert line.endswith("; share in [0.46, 1]")
+    assert "published" not in line
+
+
 def test_a_selection_that_no_attempt_meets_ends_with_one_line(monkeypatch, tmp_path):
     monkeypatch.setattr(module, "ATTEMPTS", 20)
     never = MIDDLE.with_overrides({"select.low": 0.9, "select.high": 1.0})

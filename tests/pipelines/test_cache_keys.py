@@ -22,7 +22,7 @@ from pdegen.recipe import fingerprint_of, load_recipe
 from pdegen.schema import SchemaError
 from pdegen.store.reading import Store
 from pipelines.config.benchmark import Benchmark, Case, Profile
-from pipelines.config.conditions import Condition
+from pipelines.config.conditions import StudyCondition
 from pipelines.config.experiment import load_experiment, merged
 from pipelines.runs import comparison, predictions
 from pipelines.runs.predictions import experiment_key, kept_predictions, target_key
@@ -270,11 +270,11 @@ def a_study(store: str, folder: Path, **changes: Any) -> NoiseStudy:
 
 
 def test_the_key_of_a_cell_has_all_its_fields(store, tmp_path):
-    conditions = {"c": Condition(noise={"seed": 3})}
+    conditions = {"c": StudyCondition(noise={"seed": 3})}
     study, base = a_study(store, tmp_path, conditions=conditions), Cell(0.1, at=0.1)
     others = {
         "method": 0.2, "seed": 1, "at": 0.2, "assumed_level": 2.0, "corrected": True,
-        "operator": "fno", "condition": "c",
+        "operator": "fno", "condition": "c", "together": True,
     }  # fmt: skip
     assert others.keys() == {field.name for field in fields(Cell)}
     cells = [base, *(replace(base, **{name: value}) for name, value in others.items())]
@@ -296,7 +296,7 @@ def test_the_key_of_a_cell_has_what_it_needs_of_its_study(store, tmp_path):
     others = {
         "store": moved, "folder": tmp_path / "other", "train_levels": (0.1,), "seeds": 3,
         "test_levels": (0.1,), "assumed_levels": (1.0, 3.0), "only": ("none",),
-        "operators": (study.experiment,), "conditions": {"c": Condition(noise={"seed": 3})},
+        "operators": (study.experiment,), "conditions": {"c": StudyCondition(noise={"seed": 3})},
     }  # fmt: skip
     assert needed.keys() | others.keys() == {field.name for field in fields(NoiseStudy)}
     keys = [replace(study, **{name: value}).digest(cell) for name, value in needed.items()]

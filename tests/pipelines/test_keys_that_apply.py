@@ -321,6 +321,7 @@ def test_every_key_of_an_experiment_is_tried():
     known = {key.name for key in keys_of(Experiment) if not key.name.startswith("model.")}
     tried = {key for _, change in CHANGES for key in change}
     said = {"name", "summary"}  # for people, and the name of the folder
+    said |= {"conditions.NAME.truth", "conditions.NAME.noise"}  # of noise studies alone
     # beside a store that is given, and on a grid without the published sensors
     refused = {"data.recipe", "data.overrides", "noise.points"}
     below = {key.partition(".overrides.")[0] + ".overrides" for key in tried if ".over" in key}

@@ -170,6 +170,11 @@ REFUSED = [  # a request, and a pattern of what is said
         "study noise darcy-inverse-quick --condition c --set conditions.c.noise.kind=pink",
         "conditions.c.noise: kind: unknown kind 'pink'",
     ),
+    (
+        "run burgers-stream-quick --set data.stream.overrides.select.statistic=energy "
+        "--set data.stream.overrides.select.low=0.0 --set data.stream.overrides.select.high=1e3",
+        "select chooses samples of stores, a stream has all: leave it out",
+    ),
     ("study noise darcy-inverse-quick --condition pink", "unknown condition 'pink': it has none"),
     ("keys burgers-quik", "did you mean burgers-quick"),
     ("keys nonsense", "see pdegen recipes, pdegen experiments, pdegen benchmarks$"),

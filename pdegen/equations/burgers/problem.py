@@ -15,6 +15,7 @@ from pdegen.checks.check import (
     EPSILON,
     Bound,
     Distinct,
+    InputStatistic,
     StoreChecks,
     Values,
     stated_error,
@@ -22,7 +23,6 @@ from pdegen.checks.check import (
 )
 from pdegen.checks.evolution import Evolution
 from pdegen.checks.gaussian import GaussianCheck, periodic_modes
-from pdegen.checks.selection import Statistic
 from pdegen.domains import Box, PeriodicGrid
 from pdegen.equations.base import (
     Problem,
@@ -326,7 +326,7 @@ class Burgers(Problem):
         )
 
     @property
-    def statistics(self) -> Mapping[str, Statistic]:
+    def statistics(self) -> Mapping[str, InputStatistic]:
         field = self.initial.build()
         grid = PeriodicGrid(2 * self.initial.modes + 2)  # on which the mean square is exact
 
@@ -337,7 +337,7 @@ class Burgers(Problem):
         def drawn(seed: int, number: int) -> float:
             return float(np.mean(np.asarray(field(grid, seed, [number])) ** 2))
 
-        return {"energy": Statistic(drawn, energy)}
+        return {"energy": InputStatistic(drawn, energy)}
 
     def inversions(self, setting: InverseProblem) -> dict[str, ClassicalMethod]:
         from pdegen.equations.burgers.inversion import inversions

@@ -21,8 +21,13 @@ from pydantic import (
     model_validator,
 )
 
-from pdegen.checks.check import ScalarsCheck, StoreChecks, Values, stated_error
-from pdegen.checks.selection import Statistic
+from pdegen.checks.check import (
+    InputStatistic,
+    ScalarsCheck,
+    StoreChecks,
+    Values,
+    stated_error,
+)
 from pdegen.domains import Box, CellGrid
 from pdegen.equations.base import Problem, check_size, equation, with_rounding
 from pdegen.equations.darcy.checks import (
@@ -816,7 +821,7 @@ class Darcy(Problem):
         return StoreChecks((*checks.each, *stated_error(_LARGEST_ERROR)))
 
     @property
-    def statistics(self) -> Mapping[str, Statistic]:
+    def statistics(self) -> Mapping[str, InputStatistic]:
         field, grid = self.field.build(), CellGrid(self.field.modes)
         coefficient = self.coefficient.stored(self.parameter_names)
         if isinstance(coefficient, ScaleCheck):
@@ -828,7 +833,7 @@ class Darcy(Problem):
             def drawn(seed: int, number: int) -> float:
                 return float(np.mean(np.asarray(field(grid, seed, [number])) ** 2))
 
-            return {"energy": Statistic(drawn, energy)}
+            return {"energy": InputStatistic(drawn, energy)}
 
         def upper(seed: int, number: int) -> np.ndarray:
             return np.asarray(field(grid, seed, [number])) >= coefficient.thresholds[-1]
@@ -842,8 +847,10 @@ class Darcy(Problem):
             return length, length  # a coarse grid may miss half of it
 
         return {
-            "share": Statistic(lambda seed, number: float(np.mean(upper(seed, number))), share),
-            "length": Statistic(
+            "share": InputStatistic(
+                lambda seed, number: float(np.mean(upper(seed, number))), share
+            ),
+            "length": InputStatistic(
                 lambda seed, number: float(interface(upper(seed, number))[0]), length
             ),
         }

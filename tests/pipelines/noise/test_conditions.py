@@ -12,7 +12,7 @@ from operators.training.fit import Stopped
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
 from pdegen.store.reading import open_sealed
-from pipelines.config.conditions import Condition
+from pipelines.config.conditions import StudyCondition
 from pipelines.config.experiment import Experiment, load_experiment
 from pipelines.reports.noise_report import write_noise_report
 from pipelines.studies.inversions import Cell
@@ -24,10 +24,10 @@ from tests.pipelines.noise.conftest import CPU, EVERY, a_study
 HOW = Execution(CPU)
 MAP = "maximum a posteriori"
 FOUR = {
-    "correlated": Condition(noise={"kind": "correlated"}),
-    "louder": Condition(noise={"level": 0.3}),
-    "contrast": Condition(truth={"coefficient.above": 10.0}),
-    "another seed": Condition(truth={"solver.faces": "arithmetic"}, noise={"seed": 3}),
+    "correlated": StudyCondition(noise={"kind": "correlated"}),
+    "louder": StudyCondition(noise={"level": 0.3}),
+    "contrast": StudyCondition(truth={"coefficient.above": 10.0}),
+    "another seed": StudyCondition(truth={"solver.faces": "arithmetic"}, noise={"seed": 3}),
 }
 
 
@@ -111,7 +111,7 @@ def test_other_values_of_phases_count_as_phases(study):
 
 
 def test_every_method_has_a_row_under_every_condition(study):
-    _, tested = study.stages()
+    _, tested, _ = study.stages()
     plain = [part for part in tested if not part.condition]
     assert plain[0].condition == ""
     for name in FOUR:
@@ -144,10 +144,10 @@ def test_the_report_states_conditions_ratios_and_what_methods_were_told(study):
 
 
 def test_a_changed_condition_makes_its_rows_stale_and_no_others(study):
-    changed = {**FOUR, "contrast": Condition(truth={"coefficient.above": 9.0}),
-               "louder": Condition(noise={"level": 0.4})}  # fmt: skip
+    changed = {**FOUR, "contrast": StudyCondition(truth={"coefficient.above": 9.0}),
+               "louder": StudyCondition(noise={"level": 0.4})}  # fmt: skip
     other = replace(study, conditions=changed)
-    _, tested = study.stages()
+    _, tested, _ = study.stages()
     for part in tested:
         stale = part.condition in ("contrast", "louder")
         assert (other.digest(part) != study.digest(part)) == stale

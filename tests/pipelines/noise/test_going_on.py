@@ -9,7 +9,7 @@ import pytest
 
 from operators.training.fit import Stopped
 from pdegen.files import read_json, write_json
-from pipelines.config.conditions import Condition
+from pipelines.config.conditions import StudyCondition
 from pipelines.config.experiment import Experiment
 from pipelines.reports.noise_report import write_noise_report
 from pipelines.runs.folder import RunError
@@ -20,7 +20,7 @@ from pipelines.studies.runner import Execution
 from tests.pipelines.noise.conftest import CPU, a_study
 
 HOW = Execution(CPU)
-CORRELATED = Condition(noise={"kind": "correlated"})
+CORRELATED = StudyCondition(noise={"kind": "correlated"})
 
 
 def cells(study):

@@ -8,7 +8,7 @@ from typing import ClassVar
 import pytest
 
 from pdegen.schema import SchemaError
-from pipelines.config.conditions import Condition
+from pipelines.config.conditions import StudyCondition
 from pipelines.config.experiment import load_experiment
 from pipelines.studies.inversions import (
     Cell,
@@ -185,7 +185,10 @@ def test_test_noise_has_the_kind_of_the_tests_and_the_seed_of_the_experiment():
     own = OWN.with_overrides({"noise.seed": 7, "noise.fresh": False})
     words = (own, "nowhere", Path("out"), (0.1,), (0.2,), 1)
     salt = {"kind": "impulse", "share": 0.2, "level": 0.0}
-    conditions = {"kind": Condition(noise={"kind": "relative"}), "salt": Condition(noise=salt)}
+    conditions = {
+        "kind": StudyCondition(noise={"kind": "relative"}),
+        "salt": StudyCondition(noise=salt),
+    }
     plan = NoiseStudy(*words, conditions=conditions)
     assert plan.tested(0.2) == plan.noise(0.2) == own.at_level(0.2).noise
     noise = plan.tested(0.3, "kind")
@@ -208,7 +211,7 @@ def test_test_noise_has_the_kind_of_the_tests_and_the_seed_of_the_experiment():
         ({"cells": 3}, "--cells must be at least 4, got 3"),
         ({"inversion_samples": 0}, "--inversion-samples must be at least 1, got 0"),
         (
-            {"conditions": {"c": Condition(noise={"kind": "nothing"})}},
+            {"conditions": {"c": StudyCondition(noise={"kind": "nothing"})}},
             "^conditions.c.noise: kind: unknown kind 'nothing'",
         ),
         ({"only": ("none", "Tikhonov")}, "--method none excludes other methods and --cells"),
@@ -223,7 +226,7 @@ def test_options_of_inputs_are_refused_for_noise_on_targets():
     own = OWN.with_overrides({"noise.on": "targets", "noise.level": 0.1})
     for option, words in (
         ("--test-levels", {"test_levels": (0.1,)}),
-        ("--condition", {"conditions": {"c": Condition(noise={"kind": "relative"})}}),
+        ("--condition", {"conditions": {"c": StudyCondition(noise={"kind": "relative"})}}),
         ("--assumed-level", {"assumed_levels": (1.0, 2.0)}),
     ):
         with pytest.raises(SchemaError, match=f"^{option} is for noise on the inputs"):
@@ -262,13 +265,13 @@ def test_impossible_conditions_are_refused(own, noise, message):
     experiment = OWN.with_overrides({**own, "noise.level": 0.1})
     words = experiment, "nowhere", Path("out"), (0.1,), (0.2,), 1
     with pytest.raises(SchemaError, match=f"^conditions.c.noise: {message}"):
-        NoiseStudy(*words, conditions={"c": Condition(noise=noise)})
+        NoiseStudy(*words, conditions={"c": StudyCondition(noise=noise)})
 
 
 def test_conditions_that_set_a_level_may_have_another_unit():
     words = OWN.with_overrides({"noise.kind": "snr"}), "nowhere", Path("out"), (20.0,), (20.0,), 1
     noise = {"kind": "ensemble", "level": 0.1}
-    plan = NoiseStudy(*words, conditions={"c": Condition(noise=noise)})
+    plan = NoiseStudy(*words, conditions={"c": StudyCondition(noise=noise)})
     assert plan.tested(20.0, "c").level == 0.1
 
 

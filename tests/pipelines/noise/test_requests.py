@@ -101,6 +101,10 @@ def test_a_study_of_classical_methods_alone_trains_nothing(study, tmp_path):
             "conditions.c.truth: seed is that of the recipe darcy-quick",
         ),
         ([*condition("truth.problem.resolution=9")], "conditions.c.truth: samples have other poin"),
+        (
+            [*condition("truth.coefficient={kind='log-normal'}")],
+            "conditions.c.truth: methods are told two phases, the truths have more values",
+        ),
         ([*condition("noise.level=-1")], "conditions.c.noise: the level of ensemble noise must be"),
         (["--cells", "3"], "cells must be at least 4, got 3"),
         (["--cells", "14"], "it must be 1 to 13"),
