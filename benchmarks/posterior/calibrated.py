@@ -15,11 +15,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+import matplotlib as mpl
 import numpy as np
 
 from benchmarks.posterior.cases import BLOCKS, CHAIN_SEED, KNOWN, LEVEL, Case, case, shares
 from benchmarks.posterior.diagnostics import bulk_ess
-from benchmarks.posterior.drawing import drawn
 from benchmarks.posterior.metropolis import Metropolis
 from benchmarks.posterior.walk import PhaseWalk
 from pdegen.inverse.calibration import central_interval, crps, rank_histogram, ranks
@@ -140,3 +140,18 @@ def summed(rows: list[dict[str, Any]], name: str) -> tuple[dict[str, Any], np.nd
         "ranks": histogram.tolist(),
         "seconds": round(sum(row["seconds"] for row in rows)),
     }, histogram
+
+
+def drawn(histograms: dict[str, np.ndarray], path: Path) -> None:
+    """Draw rank histograms side by side, relative to the expected counts."""
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(1, len(histograms), figsize=(9, 2.4), sharey=True)
+    for ax, (name, counts) in zip(axes, histograms.items(), strict=True):
+        ax.bar(np.arange(len(counts)), counts / counts.mean(), width=1.0, edgecolor="white")
+        ax.axhline(1, color="black", linewidth=0.8)
+        ax.set(title=name, xlabel="rank of the truth", xticks=[])
+    axes[0].set_ylabel("count / expected")
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
