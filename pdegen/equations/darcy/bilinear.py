@@ -103,7 +103,7 @@ class BilinearFlow:
 
     >>> flow = BilinearFlow(BilinearElements(CellGrid(8), 4), np.array([0.5]), source=10.0)
     >>> flow.linearise(np.ones((8, 8))).u.round(4).tolist()
-    [[0.7372]]
+    [[0.7373]]
     """
 
     elements: BilinearElements
