@@ -1,7 +1,7 @@
 """The membrane of Aristoff and Bangerth: 64 values of a coefficient from 169 displacements.
 
--div(a grad u) = 10 on (0,1)², u = 0 on the boundary. a = θ_{8j+i} on the block (i, j) of 8 x 8 blocks
-along (x, y). Bilinear elements on 32 x 32 squares give z = u at the points (k, l)/14,
+-div(a grad u) = 10 on (0,1)², u = 0 on the boundary. a = θ_{8j+i} on the block (i, j) along
+(x, y) of 8 x 8 blocks. Bilinear elements on 32 x 32 squares give z = u at the points (k, l)/14,
 k, l = 1 ... 13. The data are ẑ (`membrane.json`) with the deviation 0.05.
 
 The prior is exp(-½|log θ|²/2²). The programs of the gallery sample it as a density of θ: they

@@ -21,7 +21,12 @@ from pdegen.checks.check import (
     normal,
 )
 from pdegen.domains import CellGrid, PeriodicGrid
-from pdegen.sampling.gaussian import PeriodicGaussianField, SquareGaussianField, TorusGaussianField
+from pdegen.sampling.gaussian import (
+    BlockGaussianField,
+    PeriodicGaussianField,
+    SquareGaussianField,
+    TorusGaussianField,
+)
 
 # Transforms that map grid values of a Gaussian field to independent normal coefficients.
 
@@ -108,6 +113,17 @@ def square_modes(field: SquareGaussianField, grid: CellGrid) -> Modes:
         for side, chosen in (("p > q", p > q), ("p <= q", p <= q))
     }
     return Modes(transform, variances.ravel(), alone | sides | _discs(radius))
+
+
+def block_modes(field: BlockGaussianField, grid: CellGrid) -> Modes:
+    """The values of the blocks, each alone, and all together."""
+    width, count = field.width(grid), field.blocks**2
+    bands = {f"block {divmod(k, field.blocks)}": np.arange(count) == k for k in range(count)}
+    return Modes(
+        lambda g: g[:, ::width, ::width].reshape(len(g), -1),
+        np.full(count, field.sigma**2),
+        bands | {"all blocks": np.ones(count, bool)},
+    )
 
 
 def torus_modes(field: TorusGaussianField, n: int) -> Modes:

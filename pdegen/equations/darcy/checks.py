@@ -19,10 +19,10 @@ from pdegen.checks.check import (
     StoreChecks,
     Values,
 )
-from pdegen.checks.gaussian import GaussianCheck, square_modes
+from pdegen.checks.gaussian import GaussianCheck, block_modes, square_modes
 from pdegen.checks.two_phase import TwoPhaseCheck
 from pdegen.domains import CellGrid
-from pdegen.sampling.gaussian import SquareGaussianField
+from pdegen.sampling.gaussian import BlockGaussianField, SquareGaussianField
 
 Samples = Float[np.ndarray, " batch"]
 
@@ -73,7 +73,7 @@ class RandomSource:
 
 
 def darcy_checks(
-    field: SquareGaussianField,
+    field: SquareGaussianField | BlockGaussianField,
     grid: CellGrid,
     coefficient: PhasesCheck | ScaleCheck,
     source: Number | RandomSource,
@@ -114,16 +114,24 @@ def _of_each(number: Number, values: Values) -> Float[np.ndarray, "batch 1 1"]:
 
 
 def _of_coefficient(
-    field: SquareGaussianField, grid: CellGrid, coefficient: PhasesCheck | ScaleCheck
+    field: SquareGaussianField | BlockGaussianField,
+    grid: CellGrid,
+    coefficient: PhasesCheck | ScaleCheck,
 ) -> Iterator[Check]:
     if isinstance(coefficient, ScaleCheck):
         yield Bound("a", "the number of cells that are not positive",
                     lambda v: (_count(~(v["a"] > 0)), 0.0))  # fmt: skip
-        modes, variance = square_modes(field, grid), field.pointwise_variance(grid)
+        if isinstance(field, BlockGaussianField):
+            modes, variance = block_modes(field, grid), np.full((grid.n, grid.n), field.sigma**2)
+            yield Bound("a", "the number of cells that differ from the first one of their block",
+                        lambda v: (_uneven(v["a"], field.width(grid)), 0.0))  # fmt: skip
+        else:
+            modes, variance = square_modes(field, grid), field.pointwise_variance(grid)
         check = GaussianCheck("a", lambda g: g, modes, variance, relative=False)
         yield _Computed(check, partial(field_of, coefficient))
         yield Distinct("a")
         return
+    assert isinstance(field, SquareGaussianField)  # phases are made of no other field
     phases = coefficient.values
     words = "neither phase" if len(phases) == 2 else "no phase"
     yield Bound("a", f"the number of cells in {words}",
@@ -155,6 +163,12 @@ def interface(upper: Bool[np.ndarray, "batch n n"]) -> Samples:
     """Length of the interface of a phase along the faces of cells, in sides of the square."""
     jumps = (np.sum(a != b, axis=(1, 2)) for a, b in (_neighbours(upper, 1), _neighbours(upper, 2)))
     return sum(jumps) / upper.shape[-1]
+
+
+def _uneven(a: Float[np.ndarray, "batch n n"], width: int) -> Samples:
+    """Number of cells whose a is not that of the first cell of their block of width² cells."""
+    first = a[:, ::width, ::width]
+    return _count(a != first.repeat(width, axis=1).repeat(width, axis=2))
 
 
 def _has_one_of(phases: tuple[Number, ...], values: Values) -> Bool[np.ndarray, "batch n n"]:
