@@ -116,14 +116,16 @@ def square_modes(field: SquareGaussianField, grid: CellGrid) -> Modes:
 
 
 def block_modes(field: BlockGaussianField, grid: CellGrid) -> Modes:
-    """The values of the blocks, each alone, and all together."""
-    width, count = field.width(grid), field.blocks**2
-    bands = {f"block {divmod(k, field.blocks)}": np.arange(count) == k for k in range(count)}
+    """The discrete cosines of the values of the blocks; the mode (0, 0) is their mean."""
+    width, (p, q) = field.width(grid), np.indices((field.blocks, field.blocks))
+    radius = np.hypot(p, q).ravel()
     return Modes(
-        lambda g: g[:, ::width, ::width].reshape(len(g), -1),
-        np.full(count, field.sigma**2),
-        bands | {"all blocks": np.ones(count, bool)},
-    )
+        lambda g: scipy.fft.dctn(
+            g[:, ::width, ::width], type=2, axes=(1, 2), norm="ortho"
+        ).reshape(len(g), -1),
+        np.full(radius.size, field.sigma**2),
+        {"the mode (0, 0)": radius == 0} | _half_octaves(radius) | _discs(radius),
+    )  # fmt: skip
 
 
 def torus_modes(field: TorusGaussianField, n: int) -> Modes:

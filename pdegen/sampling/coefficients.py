@@ -99,7 +99,7 @@ class BlockGaussian(Strict):
 
     law: Literal["block-gaussian"]
     sigma: Positive
-    blocks: Count
+    blocks: Annotated[Count, Field(ge=2)]
 
     @property
     def sentence(self) -> str:

@@ -420,9 +420,9 @@ class BlockGaussianField:
     blocks: int  # number m of blocks along each axis
 
     def __post_init__(self) -> None:
-        if not (self.sigma > 0 and self.blocks >= 1):
+        if not (self.sigma > 0 and self.blocks >= 2):
             raise ValueError(
-                f"need sigma > 0, blocks >= 1, got sigma={self.sigma}, blocks={self.blocks}"
+                f"need sigma > 0, blocks >= 2, got sigma={self.sigma}, blocks={self.blocks}"
             )
 
     def width(self, grid: CellGrid) -> int:
