@@ -12,6 +12,8 @@ from benchmarks.posterior.metropolis import HESSIANS, Chain, Curvature, Evaluati
 
 Vector = Float[np.ndarray, " modes"]
 
+_FIRST = 0.1  # ε at the first step
+_GOAL = 0.8  # target share of accepted steps
 _GAIN = 0.05  # gain of log ε in burn-in
 _VARIED = 0.2  # largest relative change of ε from step to step
 _DIVERGED = 1000.0  # rise of the energy at which a trajectory ends
@@ -33,8 +35,6 @@ class Hamiltonian:
         potential: Map from ξ to Φ and ∇Φ. An ArithmeticError counts as Φ = ∞.
         curvature: An approximate second derivative of Φ, >= 0.
         leaps: Number of leaps of a step.
-        goal: Target share of accepted steps.
-        epsilon: Initial ε.
 
     References: R. Neal, MCMC using Hamiltonian dynamics, Handbook of Markov Chain Monte Carlo
     (2011), sections 3.1, 4.1 and 4.2.
@@ -48,14 +48,12 @@ class Hamiltonian:
     potential: Callable[[Vector], tuple[float, Vector]]
     curvature: Curvature
     leaps: int = 8
-    goal: float = 0.8
-    epsilon: float = 0.1
 
     def run(
         self, start: Vector, steps: int, burn_in: int, seed: int, chain: int = 0, every: int = 1
     ) -> Chain:
         """One chain, with ξ as its values. The arguments are those of `Metropolis.run`."""
-        xi, epsilon, accepted, work = start, self.epsilon, 0, Evaluations(1)
+        xi, epsilon, accepted, work = start, _FIRST, 0, Evaluations(1)
         phi, slope = self.potential(xi)
         hessians, sizes = list[np.ndarray](), list[float]()
         values, potentials = list[Vector](), list[float]()
@@ -81,7 +79,7 @@ class Hamiltonian:
             if log_uniform[1] < -rise:
                 (xi, phi, slope), accepted = end, accepted + (step >= 0)
             if step < 0:
-                epsilon *= float(np.exp(_GAIN * (np.exp(min(0.0, -rise)) - self.goal)))
+                epsilon *= float(np.exp(_GAIN * (np.exp(min(0.0, -rise)) - _GOAL)))
                 sizes.append(epsilon)
             elif (step + 1) % every == 0:
                 values.append(xi)

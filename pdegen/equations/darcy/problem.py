@@ -830,7 +830,9 @@ class Darcy(Problem):
 
     @property
     def statistics(self) -> Mapping[str, Statistic]:
-        field, grid = self.field.build(), CellGrid(self.field.modes)
+        declared, field = self.field, self.field.build()
+        blocks = isinstance(declared, BlockGaussian)
+        grid = CellGrid(declared.blocks if blocks else declared.modes)
         coefficient = self.coefficient.stored(self.parameter_names)
         if isinstance(coefficient, ScaleCheck):
 
