@@ -123,8 +123,15 @@ def _of_coefficient(
                     lambda v: (_count(~(v["a"] > 0)), 0.0))  # fmt: skip
         if isinstance(field, BlockGaussianField):
             modes, variance = block_modes(field, grid), np.full((grid.n, grid.n), field.sigma**2)
-            yield Bound("a", "the number of cells that differ from the first one of their block",
-                        lambda v: (_uneven(v["a"], field.width(grid)), 0.0))  # fmt: skip
+            width = field.width(grid)
+
+            def uneven(values: Values) -> tuple[np.ndarray, float]:
+                first = values["a"][:, ::width, ::width]
+                return _count(values["a"] != first.repeat(width, 1).repeat(width, 2)), 0.0
+
+            yield Bound(
+                "a", "the number of cells that differ from the first of their block", uneven
+            )
         else:
             modes, variance = square_modes(field, grid), field.pointwise_variance(grid)
         check = GaussianCheck("a", lambda g: g, modes, variance, relative=False)
@@ -163,12 +170,6 @@ def interface(upper: Bool[np.ndarray, "batch n n"]) -> Samples:
     """Length of the interface of a phase along the faces of cells, in sides of the square."""
     jumps = (np.sum(a != b, axis=(1, 2)) for a, b in (_neighbours(upper, 1), _neighbours(upper, 2)))
     return sum(jumps) / upper.shape[-1]
-
-
-def _uneven(a: Float[np.ndarray, "batch n n"], width: int) -> Samples:
-    """Number of cells whose a is not that of the first cell of their block of width² cells."""
-    first = a[:, ::width, ::width]
-    return _count(a != first.repeat(width, axis=1).repeat(width, axis=2))
 
 
 def _has_one_of(phases: tuple[Number, ...], values: Values) -> Bool[np.ndarray, "batch n n"]:
