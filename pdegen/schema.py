@@ -369,12 +369,13 @@ def _table(content: object) -> Mapping[str, object]:
 
 
 def may_be(variant: type[Strict], content: object) -> bool:
-    """Whether a table can be read as this variant: each key that has one allowed word is absent or
-    has this word."""
+    """Whether a table can be read as this variant: each key that has one allowed word, or selects
+    a variant, is absent or has an allowed word."""
     table = _table(content)
     for name, field in variant.model_fields.items():
         words: tuple[object, ...] = get_args(field.annotation)
-        if len(words) == 1 and isinstance(words[0], str) and table.get(name, *words) != words[0]:
+        tag = words and isinstance(words[0], str) and (len(words) == 1 or name in SELECTING)
+        if tag and table.get(name, words[0]) not in words:
             return False
     return True
 

@@ -1,1 +1,1 @@
-"""Posterior samples of two phases, and coverage of intervals: `python -m benchmarks.posterior`."""
+"""Posterior samples by Markov chains: `python -m benchmarks.posterior`."""

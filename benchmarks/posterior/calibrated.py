@@ -15,12 +15,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+import matplotlib as mpl
 import numpy as np
 
 from benchmarks.posterior.cases import BLOCKS, CHAIN_SEED, KNOWN, LEVEL, Case, case, shares
 from benchmarks.posterior.diagnostics import bulk_ess
-from benchmarks.posterior.drawing import drawn
-from benchmarks.posterior.metropolis import Metropolis
+from benchmarks.posterior.metropolis import Chain, Metropolis
 from benchmarks.posterior.walk import PhaseWalk
 from pdegen.inverse.calibration import central_interval, crps, rank_histogram, ranks
 from pdegen.sampling.gaussian import NormalStream
@@ -70,15 +70,20 @@ def read(lines: Path, settings: dict[str, Any]) -> dict[int, dict[str, Any]]:
     return {row["sample"]: row for row in others}
 
 
-def judged(problem: Case, number: int, steps: int, burn_in: int) -> dict[str, Any]:
-    """Ranks, intervals and scores of the truth by a chain that starts from the prior."""
-    begun, sample = time.process_time(), KNOWN + number
-    phi = problem.potentials(number)[-1]
+def chain_of(problem: Case, number: int, steps: int, burn_in: int) -> Chain:
+    """A chain that starts from the prior; its values are the shares in blocks of all sizes."""
+    sample, phi = KNOWN + number, problem.potentials(number)[-1]
     zero = phi.level.prior.zero
     start = NormalStream(CHAIN_SEED).normals_of([sample], zero.size).reshape(zero.shape)
-    chain = Metropolis(phi.potential, None, phi.curvature, compiled=PhaseWalk(phi)).run(
+    return Metropolis(phi.potential, None, phi.curvature, compiled=PhaseWalk(phi)).run(
         start, steps, burn_in, CHAIN_SEED, sample, lambda xi: watched(phi.phase(xi)), EVERY
     )
+
+
+def judged(problem: Case, number: int, steps: int, burn_in: int) -> dict[str, Any]:
+    """Ranks, intervals and scores of the truth by its chain."""
+    begun, sample = time.process_time(), KNOWN + number
+    chain = chain_of(problem, number, steps, burn_in)
     row = {
         "sample": sample,
         "seconds": round(time.process_time() - begun, 2),
@@ -140,3 +145,18 @@ def summed(rows: list[dict[str, Any]], name: str) -> tuple[dict[str, Any], np.nd
         "ranks": histogram.tolist(),
         "seconds": round(sum(row["seconds"] for row in rows)),
     }, histogram
+
+
+def drawn(histograms: dict[str, np.ndarray], path: Path) -> None:
+    """Draw rank histograms side by side, relative to the expected counts."""
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(1, len(histograms), figsize=(9, 2.4), sharey=True)
+    for ax, (name, counts) in zip(axes, histograms.items(), strict=True):
+        ax.bar(np.arange(len(counts)), counts / counts.mean(), width=1.0, edgecolor="white")
+        ax.axhline(1, color="black", linewidth=0.8)
+        ax.set(title=name, xlabel="rank of the truth", xticks=[])
+    axes[0].set_ylabel("count / expected")
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)

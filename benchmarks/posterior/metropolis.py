@@ -23,7 +23,7 @@ _STRIDE = 2**40  # random numbers of the stream reserved for a chain
 _GAIN = 0.05  # gain of log β in burn-in
 _STEADY = 10  # steps of burn-in with the same β
 _WARMEST = 0.01  # inverse temperature at the first step
-_HESSIANS = 24  # number of curvatures computed in burn-in
+HESSIANS = 24  # number of curvatures computed in burn-in
 _SEEN = 0.1  # eigenvalues of H below this are ignored against the prior
 
 
@@ -239,7 +239,7 @@ class Metropolis:
             every: Number of steps between stored values.
         """
         walk, sizes = _Walk(self, start, seed, chain), list[float]()
-        learned = max(1, burn_in // _HESSIANS)
+        learned = max(1, burn_in // HESSIANS)
         for step in range(0, burn_in, _STEADY):
             walk.warmth = min(1.0, _WARMEST ** (1 - 2 * step / burn_in))
             if self.curvature and step // learned >= walk.work.curvatures:
@@ -277,7 +277,7 @@ class _Walk:
             self.work.coarse = 1
         self.proposal = Proposal.plain(start.size)
         self.hessian = np.zeros((start.size,) * 2 if by.curvature else 0)
-        self.randoms = _randoms(seed, chain, start.shape)
+        self.randoms = randoms(seed, chain, start.shape)
         self.tried = self.first = self.second = 0
 
     @property
@@ -309,7 +309,7 @@ class _Walk:
         self.work.coarse += steps if self.by.coarse else 0
 
 
-def _randoms(
+def randoms(
     seed: int, chain: int, shape: tuple[int, ...]
 ) -> Iterator[tuple[Coefficients, Float[np.ndarray, "2"]]]:
     """Random numbers of the steps: w ~ N(0, I) of the proposal, log U of both acceptances."""

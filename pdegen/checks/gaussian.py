@@ -21,7 +21,12 @@ from pdegen.checks.check import (
     normal,
 )
 from pdegen.domains import CellGrid, PeriodicGrid
-from pdegen.sampling.gaussian import PeriodicGaussianField, SquareGaussianField, TorusGaussianField
+from pdegen.sampling.gaussian import (
+    BlockGaussianField,
+    PeriodicGaussianField,
+    SquareGaussianField,
+    TorusGaussianField,
+)
 
 # Transforms that map grid values of a Gaussian field to independent normal coefficients.
 
@@ -108,6 +113,19 @@ def square_modes(field: SquareGaussianField, grid: CellGrid) -> Modes:
         for side, chosen in (("p > q", p > q), ("p <= q", p <= q))
     }
     return Modes(transform, variances.ravel(), alone | sides | _discs(radius))
+
+
+def block_modes(field: BlockGaussianField, grid: CellGrid) -> Modes:
+    """The discrete cosines of the values of the blocks; the mode (0, 0) is their mean."""
+    width, (p, q) = field.width(grid), np.indices((field.blocks, field.blocks))
+    radius = np.hypot(p, q).ravel()
+    return Modes(
+        lambda g: scipy.fft.dctn(
+            g[:, ::width, ::width], type=2, axes=(1, 2), norm="ortho"
+        ).reshape(len(g), -1),
+        np.full(radius.size, field.sigma**2),
+        {"the mode (0, 0)": radius == 0} | _half_octaves(radius) | _discs(radius),
+    )  # fmt: skip
 
 
 def torus_modes(field: TorusGaussianField, n: int) -> Modes:

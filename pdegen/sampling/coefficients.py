@@ -14,7 +14,7 @@ from jaxtyping import Float
 from pydantic import AfterValidator, Field
 
 from pdegen.numerics.device import Array
-from pdegen.sampling.gaussian import NormalStream, SquareGaussianField
+from pdegen.sampling.gaussian import BlockGaussianField, NormalStream, SquareGaussianField
 from pdegen.schema import Count, InverseLength, Positive, Strict
 
 # Uniform random numbers in declared ranges; sample i is a function of (seed, i) alone.
@@ -86,6 +86,29 @@ class SquareGaussian(Strict):
     def build(self) -> SquareGaussianField:
         """The field, which is cached: its set-up takes as long as a small batch on a device."""
         return _built(self.law, self.sigma, self.tau, self.alpha, self.modes)
+
+
+class BlockGaussian(Strict):
+    """Independent values of N(0, sigma²) on equal blocks of (0,1)².
+
+    Args:
+        law: Name of the distribution.
+        sigma: Standard deviation of the values. [1]
+        blocks: Number of blocks along each axis.
+    """
+
+    law: Literal["block-gaussian"]
+    sigma: Positive
+    blocks: Annotated[Count, Field(ge=2)]
+
+    @property
+    def sentence(self) -> str:
+        return (
+            f"independent values of N(0, {self.sigma:.6g}²) on {self.blocks} x {self.blocks} blocks"
+        )
+
+    def build(self) -> BlockGaussianField:
+        return BlockGaussianField(self.sigma, self.blocks)
 
 
 @lru_cache(maxsize=8)

@@ -401,6 +401,47 @@ class SquareGaussianField:
         return scipy.fft.idstn(padded, axes=(1, 2), norm="ortho", overwrite_x=True, workers=1)
 
 
+@dataclass(frozen=True)
+class BlockGaussianField:
+    """Independent values of N(0, σ²) on equal blocks of (0,1)², m along each axis.
+
+    The value number m j + i is that of the block (i, j) along (x, y).
+
+    Raises:
+        ValueError: If a parameter is outside its range. A call raises it if the blocks do not
+            consist of cells of the grid, or the grid is not on (0, 1).
+
+    >>> g = BlockGaussianField(sigma=2.0, blocks=2)(CellGrid(4), seed=0, samples=[0])[0]
+    >>> bool((g[:2, :2] == g[0, 0]).all()), np.unique(g).size
+    (True, 4)
+    """
+
+    sigma: float  # deviation σ > 0
+    blocks: int  # number m of blocks along each axis
+
+    def __post_init__(self) -> None:
+        if not (self.sigma > 0 and self.blocks >= 2):
+            raise ValueError(
+                f"need sigma > 0, blocks >= 2, got sigma={self.sigma}, blocks={self.blocks}"
+            )
+
+    def width(self, grid: CellGrid) -> int:
+        """Number of cells of a block along each axis."""
+        grid.check_unit()
+        if grid.n % self.blocks:
+            raise ValueError(f"{self.blocks} blocks do not consist of {grid.n} cells")
+        return grid.n // self.blocks
+
+    def __call__(
+        self, grid: CellGrid, seed: int, samples: Sequence[int], device: str | None = None
+    ) -> Float[Array, "batch n n"]:
+        """Samples with the given numbers, on the cells of a grid; indexed [sample, x, y]."""
+        normals = NormalStream(seed).normals_of(samples, self.blocks**2, device)
+        xp, width = array_namespace(normals), self.width(grid)
+        g = xp.reshape(self.sigma * normals, (-1, self.blocks, self.blocks))
+        return xp.repeat(xp.repeat(xp.permute_dims(g, (0, 2, 1)), width, axis=1), width, axis=2)
+
+
 # Gaussian fields on the circle with squared-exponential covariance, given by Fourier sums.
 
 

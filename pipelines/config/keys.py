@@ -131,9 +131,14 @@ def _of_table(
     """Keys of a table, given by the classes of the kinds that the table may have."""
     table = cast("Mapping[str, Any]", content) if isinstance(content, Mapping) else None
     values = _NOTHING if table is None else table
-    tag = next((n for n, f in kinds[0].model_fields.items() if _word(f)), None)
+    fields = (item for kind in kinds for item in kind.model_fields.items())
+    tag = next((n for n, f in fields if _word(f)), None)
     if tag is not None:
-        words = {_word(kind.model_fields[tag]) or "": opening(kind) for kind in kinds}
+        words = {
+            word: opening(kind)
+            for kind in kinds
+            for word in get_args(kind.model_fields[tag].annotation)
+        }
         default = defaults.get(tag)
         meaning = _KIND if len(kinds) > 1 else "Kind of the table; there is only one."
         meaning += _RESETS * (tag in kinds[0].resets)
@@ -144,7 +149,8 @@ def _of_table(
     for kind in kinds:
         condition, chosen = when, values
         if len(kinds) > 1 and (table is None or not may_be(kind, table)):
-            word = _word(kind.model_fields[tag]) if tag is not None else kind.__name__
+            words = () if tag is None else get_args(kind.model_fields[tag].annotation)
+            word = " or ".join(words) or kind.__name__
             condition = ", ".join(filter(None, [when, f"{prefix}{tag} = {word}"]))
             chosen = _NOTHING
         content = None if table is None else chosen

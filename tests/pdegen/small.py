@@ -57,6 +57,7 @@ SMALL: dict[str, tuple[dict[str, Any], int]] = {  # overrides, and numbers of sa
     "heat": ({}, 12),
     "helmholtz-128-published": ({"resolution": 21, "modes": 21}, 40),
     "inviscid-burgers-quick": ({}, 120),
+    "membrane-64": ({"resolution": 16, "refinement": 1}, 32),
     "ns-1e-3": (FLOW, 8),
     "ns-1e-4": (FLOW, 8),
     "ns-1e-5": ({**FLOW, "certified": 1.0}, 8),

@@ -1,15 +1,25 @@
 """Bilinear finite elements: the exact solution of constant coefficients, order, and the other
 solver."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from pdegen.domains import CellGrid
-from pdegen.equations.darcy.bilinear import BilinearElements
+from pdegen.equations.darcy.bilinear import BilinearElements, BilinearFlow
 from pdegen.equations.darcy.finite_volume import FiniteVolume
 from pdegen.numerics.errors import SolveError
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
+
+GALLERY = json.loads((Path(__file__).parents[1] / "data/membrane-64.json").read_text("utf-8"))
+
+
+def membrane(parts):
+    """The flow of Aristoff and Bangerth, on 8 x 8 cells of parts² elements."""
+    return BilinearFlow(BilinearElements(CellGrid(8), parts), np.arange(1, 14) / 14, 10.0)
 
 
 def torsion(x: np.ndarray, terms: int = 60) -> np.ndarray:
@@ -75,3 +85,26 @@ def test_a_recipe_solves_with_it():
     assert 1e-6 < off < 0.01
     for check in (recipe, other):
         assert check.problem.checks()
+
+
+@pytest.mark.parametrize(("number", "theta"), [(0, [1.0] * 64), (4, GALLERY["theta 4"])])
+def test_stored_outputs_of_the_gallery_are_reproduced(number, theta):
+    u = membrane(4).linearise(np.reshape(theta, (8, 8)).T).u
+    np.testing.assert_allclose(u.ravel(), GALLERY[f"z {number}"], atol=1e-11)
+
+
+def test_the_banded_factorisation_solves_the_equations_of_the_sparse_one():
+    rng = np.random.default_rng(3)
+    a, elements = np.exp(rng.standard_normal((5, 5))), BilinearElements(CellGrid(5), 4)
+    u = BilinearFlow(elements, CellGrid(5).x, 2.0).linearise(a).u
+    np.testing.assert_allclose(u, elements(a[None], 2.0)[0], rtol=1e-10)
+    with pytest.raises(ArithmeticError, match="not positive definite"):
+        membrane(4).linearise(-np.ones((8, 8)))
+
+
+def test_the_gradient_is_that_of_differences():
+    rng = np.random.default_rng(4)
+    a, da, v = np.exp(rng.standard_normal((8, 8))), rng.standard_normal((8, 8)), np.eye(13)
+    flow, h = membrane(4), 1e-5
+    change = np.sum(v * (flow.linearise(a + h * da).u - flow.linearise(a - h * da).u)) / (2 * h)
+    assert np.sum(da * flow.linearise(a).vjp(v)) == pytest.approx(change, rel=1e-6)

@@ -8,14 +8,14 @@ import pytest
 from scipy import stats
 
 from pdegen.checks.check import SIGNIFICANCE, Bound, Check, Distinct, Statistic, StoreChecks
-from pdegen.checks.gaussian import GaussianCheck, periodic_modes, square_modes
+from pdegen.checks.gaussian import GaussianCheck, block_modes, periodic_modes, square_modes
 from pdegen.checks.two_phase import TwoPhaseCheck
 from pdegen.domains import CellGrid, PeriodicGrid
 from pdegen.equations.burgers.problem import _Physics
 from pdegen.equations.darcy.checks import DarcyClaims, ScaleCheck, darcy_checks, dissipation
 from pdegen.recipe import load_recipe
 from pdegen.sampling.coefficients import LogNormal, TwoPhase
-from pdegen.sampling.gaussian import PeriodicGaussianField, SquareGaussianField
+from pdegen.sampling.gaussian import BlockGaussianField, PeriodicGaussianField, SquareGaussianField
 
 CIRCLE = PeriodicGaussianField(25.0, 5.0, 2.0, modes=31)
 SQUARE = SquareGaussianField("neumann", 3.0, 3.0, 2.0, modes=24)
@@ -132,6 +132,15 @@ def test_p_values_on_the_square_are_calibrated_for_few_samples(a_law, coefficien
     field = SquareGaussianField("neumann", 3.0, 3.0, 2.0, modes=12)
     law = a_law(field, 9)
     assert_calibrated(p_values(law, lambda seed: on_square(field, 9, 5, coefficient, seed), 80))
+
+
+def test_p_values_of_blocks_are_calibrated_for_few_samples():
+    field, grid = BlockGaussianField(2.0, blocks=3), CellGrid(9)
+    law = GaussianCheck(
+        "a", lambda a: np.log(a.astype(float)), block_modes(field, grid), np.full((9, 9), 4.0),
+        relative=False,
+    )  # fmt: skip
+    assert_calibrated(p_values(law, lambda seed: on_square(field, 9, 5, LogNormal(), seed), 80))
 
 
 def test_rounding_alone_is_no_fault_even_of_a_large_sample():

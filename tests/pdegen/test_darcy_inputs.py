@@ -54,6 +54,9 @@ CASES = {
     "phases": load_recipe("darcy-quick").with_overrides({**SMALL, **MANY}),
     "walls": darcy(problem__walls=WALLS, problem__source={**WALLS, "low": -2.0}),
     "scale": darcy(coefficient__kind="log-normal", problem__coefficient__scale=WALLS),
+    "blocks": load_recipe("membrane-64").with_overrides(
+        {"samples": 14, "shard": 6, "resolution": 15, "blocks": 5, "refinement": 3}
+    ),
 }
 
 
@@ -197,6 +200,9 @@ def rolled(name):
         ("walls", rolled("walls"), "u"),
         ("walls", rolled("source"), "u"),
         ("scale", scaled("a", 1.5), "a"),
+        ("blocks", scaled("a", 2.0), "a"),
+        ("blocks", lambda v: {**v, "a": v["a"] ** np.float32(1.3)}, "a"),
+        ("blocks", lambda v: {**v, "a": v["a"] * (1 + 1e-6 * (np.arange(15) == 5))}, "a"),
     ],
 )
 def test_wrong_values_are_found(name, change, variable):
@@ -326,6 +332,10 @@ REFUSED = [
     ("darcy-quick", {"problem.source": {"law": "neumann-gaussian"}}, "sigma: is missing"),
     ("darcy-quick", {"problem.walls": float("inf")}, "must be a finite number"),
     ("darcy-quick", {"problem.field.sigma": WALLS}, "sigma cannot have a law"),
+    ("membrane-64", {"blocks": 5}, "field.blocks must divide resolution = 32, got 5"),
+    ("membrane-64", {"problem.coefficient": {"kind": "two-phase", "above": 2.0, "below": 1.0}},
+     "block-gaussian needs coefficient.kind log-normal"),
+    ("membrane-64", {"problem.solver": {"method": "published-splines"}}, "published problem only"),
     ("darcy-421-published", {"problem.coefficient.above": WALLS}, "published problem only"),
     ("darcy-421-published", {"problem.source": FIELD}, "published problem only"),
     ("darcy-421-published", {"problem.walls": 1.0}, "published problem only"),

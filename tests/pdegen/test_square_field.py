@@ -6,7 +6,7 @@ from scipy.fft import idctn
 
 from pdegen.domains import CellGrid, NodalGrid
 from pdegen.sampling.coefficients import LogNormal, TwoPhase
-from pdegen.sampling.gaussian import NormalStream, SquareGaussianField
+from pdegen.sampling.gaussian import BlockGaussianField, NormalStream, SquareGaussianField
 
 pytestmark = pytest.mark.usefixtures("shapes")
 
@@ -78,3 +78,21 @@ def test_phases_must_be_positive(above, below):
         TwoPhase(above, below)
     with pytest.raises(ValueError, match="scale must be positive"):
         LogNormal(below - 3)
+
+
+@pytest.mark.parametrize(("sigma", "blocks"), [(0.0, 4), (1.0, 1)])
+def test_impossible_laws_of_blocks_are_refused(sigma, blocks):
+    with pytest.raises(ValueError, match="need sigma > 0, blocks >= 2"):
+        BlockGaussianField(sigma, blocks)
+
+
+def test_blocks_have_independent_values_in_the_order_of_rows_in_y():
+    field, samples = BlockGaussianField(2.0, blocks=3), range(2000)
+    g = field(CellGrid(9), 1, samples)
+    values = g[:, 1::3, 1::3].transpose(0, 2, 1).reshape(-1, 9)
+    assert (g == g[:, 1::3, 1::3].repeat(3, axis=1).repeat(3, axis=2)).all()
+    assert (values == 2.0 * NormalStream(1).normals_of(samples, 9)).all()
+    # 2,000 samples: an error of 0.09
+    assert np.cov(values.T) == pytest.approx(4 * np.eye(9), abs=0.45)
+    with pytest.raises(ValueError, match="3 blocks do not consist of 10 cells"):
+        field(CellGrid(10), 1, samples)

@@ -80,6 +80,7 @@ CHANGED = {
     "inviscid-burgers-quick": Small(_CELLS),
     "kdv": Small({"times": [0.2]}),
     "kuramoto-sivashinsky": Small({"times": [2.0]}),
+    "membrane-64": Small({"resolution": 16, "refinement": 3}),
     "ns-1e-3": Small({**_TORUS, "solver.resolution": 48}),
     "ns-1e-4": Small({**_TORUS, "solver.resolution": 32}),
     "ns-1e-5": Small({**_TORUS, "solver.resolution": 64}),

@@ -19,10 +19,10 @@ from pdegen.checks.check import (
     StoreChecks,
     Values,
 )
-from pdegen.checks.gaussian import GaussianCheck, square_modes
+from pdegen.checks.gaussian import GaussianCheck, block_modes, square_modes
 from pdegen.checks.two_phase import TwoPhaseCheck
 from pdegen.domains import CellGrid
-from pdegen.sampling.gaussian import SquareGaussianField
+from pdegen.sampling.gaussian import BlockGaussianField, SquareGaussianField
 
 Samples = Float[np.ndarray, " batch"]
 
@@ -73,7 +73,7 @@ class RandomSource:
 
 
 def darcy_checks(
-    field: SquareGaussianField,
+    field: SquareGaussianField | BlockGaussianField,
     grid: CellGrid,
     coefficient: PhasesCheck | ScaleCheck,
     source: Number | RandomSource,
@@ -114,16 +114,31 @@ def _of_each(number: Number, values: Values) -> Float[np.ndarray, "batch 1 1"]:
 
 
 def _of_coefficient(
-    field: SquareGaussianField, grid: CellGrid, coefficient: PhasesCheck | ScaleCheck
+    field: SquareGaussianField | BlockGaussianField,
+    grid: CellGrid,
+    coefficient: PhasesCheck | ScaleCheck,
 ) -> Iterator[Check]:
     if isinstance(coefficient, ScaleCheck):
         yield Bound("a", "the number of cells that are not positive",
                     lambda v: (_count(~(v["a"] > 0)), 0.0))  # fmt: skip
-        modes, variance = square_modes(field, grid), field.pointwise_variance(grid)
+        if isinstance(field, BlockGaussianField):
+            modes, variance = block_modes(field, grid), np.full((grid.n, grid.n), field.sigma**2)
+            width = field.width(grid)
+
+            def uneven(values: Values) -> tuple[np.ndarray, float]:
+                first = values["a"][:, ::width, ::width]
+                return _count(values["a"] != first.repeat(width, 1).repeat(width, 2)), 0.0
+
+            yield Bound(
+                "a", "the number of cells that differ from the first of their block", uneven
+            )
+        else:
+            modes, variance = square_modes(field, grid), field.pointwise_variance(grid)
         check = GaussianCheck("a", lambda g: g, modes, variance, relative=False)
         yield _Computed(check, partial(field_of, coefficient))
         yield Distinct("a")
         return
+    assert isinstance(field, SquareGaussianField)  # phases are made of no other field
     phases = coefficient.values
     words = "neither phase" if len(phases) == 2 else "no phase"
     yield Bound("a", f"the number of cells in {words}",

@@ -53,6 +53,7 @@ from pdegen.numerics.device import Array, first_true
 from pdegen.numerics.errors import SolveError
 from pdegen.numerics.fenicsx import client
 from pdegen.sampling.coefficients import (
+    BlockGaussian,
     Finite,
     LogNormal,
     Phases,
@@ -558,15 +559,16 @@ class Darcy(Problem):
 
     Numbers of the coefficient, `source` and `walls` may differ from sample to sample; they are then
     parameters of the sample. Each sample then states an estimate of its relative L² error
-    (`estimate.py`). So it does if the source is a field, if there are more than two phases, or if
-    the walls have another value than 0.
+    (`estimate.py`). So it does if the source is a field, if there are more than two phases, if the
+    coefficient has independent values on blocks, or if the walls have another value than 0.
 
     Args:
         source: The source f on the right side: a number, or a table with the law of a number or of
             a Gaussian field. [permeability · pressure/length²]
         walls: The value of u on the boundary. [pressure]
         resolution: Cells along each axis.
-        field: Distribution of the Gaussian field that the coefficient is made of.
+        field: Distribution of the Gaussian field that the coefficient is made of. The law
+            "block-gaussian" is for log-normal coefficients.
         coefficient: The map from the field to the coefficient.
         solver: The numerical method that computes the solutions.
     """
@@ -580,7 +582,7 @@ class Darcy(Problem):
     source: Source = 1.0
     walls: FiniteOrLaw = 0.0
     resolution: Annotated[Count, Field(ge=4)]
-    field: SquareGaussian
+    field: Annotated[SquareGaussian | BlockGaussian, Field(discriminator="law")]
     coefficient: Annotated[
         TwoPhaseCoefficient | PhasesCoefficient | LogNormalCoefficient, Field(discriminator="kind")
     ]
@@ -592,13 +594,22 @@ class Darcy(Problem):
     @model_validator(mode="after")
     def _is_solvable(self) -> Self:
         several = isinstance(self.coefficient, PhasesCoefficient)
-        varied = several or isinstance(self.source, GaussianSource) or bool(self.laws)
+        blocks = isinstance(self.field, BlockGaussian)
+        varied = several or blocks or isinstance(self.source, GaussianSource) or bool(self.laws)
         self._states_error = varied or self.walls != 0
         if self._states_error and isinstance(self.solver, PublishedMethod):
             raise ValueError(
                 "solver.method published-splines solves the published problem only: numbers in "
                 "place of laws, walls = 0, at most two phases; use finite-volume"
             )
+        if isinstance(self.field, BlockGaussian):
+            if not isinstance(self.coefficient, LogNormalCoefficient):
+                raise ValueError("field.law block-gaussian needs coefficient.kind log-normal")
+            if self.resolution % self.field.blocks:
+                raise ValueError(
+                    f"field.blocks must divide resolution = {self.resolution}, got "
+                    f"{self.field.blocks}"
+                )
         return self
 
     @model_serializer(mode="wrap")
@@ -669,6 +680,8 @@ class Darcy(Problem):
 
     def inversions(self, setting: InverseProblem) -> dict[str, ClassicalMethod]:
         self.refuse_laws("the inversions need")
+        if isinstance(self.field, BlockGaussian):
+            return super().inversions(setting)
         coefficient, source = self.coefficient, self.source
         if isinstance(coefficient, PhasesCoefficient):
             raise SchemaError(
@@ -735,7 +748,7 @@ class Darcy(Problem):
         solving = _ARRAYS * (self._refinements[-1] * self.resolution) ** 2
         modes = [declared.modes for declared in (self.field, self.source)
                  if isinstance(declared, SquareGaussian)]  # fmt: skip
-        return max(solving, _SAMPLING * max(modes) ** 2)
+        return max(solving, _SAMPLING * max(modes, default=0) ** 2)
 
     @property
     def _refinements(self) -> tuple[int, ...]:
@@ -822,7 +835,9 @@ class Darcy(Problem):
 
     @property
     def statistics(self) -> Mapping[str, InputStatistic]:
-        field, grid = self.field.build(), CellGrid(self.field.modes)
+        declared, field = self.field, self.field.build()
+        blocks = isinstance(declared, BlockGaussian)
+        grid = CellGrid(declared.blocks if blocks else declared.modes)
         coefficient = self.coefficient.stored(self.parameter_names)
         if isinstance(coefficient, ScaleCheck):
 

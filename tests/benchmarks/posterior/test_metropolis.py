@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import scipy
 
+from benchmarks.posterior.cases import OfFractions, PhasePotential
 from benchmarks.posterior.diagnostics import mean_error, split_r_hat
 from benchmarks.posterior.metropolis import Metropolis, Potential, Proposal
-from benchmarks.posterior.potential import OfFractions, PhasePotential
 from pdegen.domains import CellGrid
 from pdegen.equations.darcy.inversion import PhaseFlow
 from pdegen.inverse.classical import Separable, averages

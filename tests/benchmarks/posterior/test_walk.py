@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from benchmarks.posterior.kernels import flow
+from benchmarks.posterior.cases import OfFractions, PhasePotential
 from benchmarks.posterior.metropolis import Metropolis, Proposal
-from benchmarks.posterior.potential import OfFractions, PhasePotential
-from benchmarks.posterior.walk import PhaseWalk
+from benchmarks.posterior.walk import PhaseWalk, flow
 from pdegen.domains import CellGrid
 from pdegen.equations.darcy.inversion import PhaseFlow
 from pdegen.inverse.classical import Separable, averages

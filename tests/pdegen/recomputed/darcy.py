@@ -31,6 +31,12 @@ MANY: Content = {
     "coefficient": {"kind": "phases", "values": [2.0, 0.5, 8.0], "thresholds": [-0.3, 0.4]},
     "solver": {"method": "finite-volume", "faces": "harmonic", "refinement": 3},
 }  # fmt: skip
+BLOCKS: Content = {
+    **SMOOTH,
+    "resolution": 12,
+    "field": {"law": "block-gaussian", "sigma": 1.2, "blocks": 3},
+    "solver": {"method": "finite-volume", "faces": "harmonic", "refinement": 3},
+}
 # seed of the random stream of the source: the first 8 bytes of BLAKE2b of "SEED source"
 SOURCE = int.from_bytes(blake2b(b"3 source", digest_size=8).digest(), "little")
 
@@ -69,7 +75,7 @@ def recompute(content: Content, seed: int, samples: range) -> Expected:
     }
     if isinstance(source, dict):
         expected["f"] = Near(f, 1e-6)
-    if isinstance(source, dict) or how["kind"] == "phases" or walls:
+    if isinstance(source, dict) or how["kind"] == "phases" or walls or "blocks" in content["field"]:
         axes, exact = (1, 2), solved(9 * factor)
         error = np.sqrt(((u - exact) ** 2).sum(axis=axes) / (exact**2).sum(axis=axes))
         expected["error"] = Between(error / 1.6, 1.6 * error)
@@ -78,7 +84,11 @@ def recompute(content: Content, seed: int, samples: range) -> Expected:
 
 def _field(law: dict, n: int, seed: int, sample: int) -> np.ndarray:
     """Σ σ (π²(p² + q²) + τ²)^(-α/2) ξ φ_p φ_q, by shells of growing max(p, q): first
-    p = 0 ... s - 1 at q = s, then q = s ... 0 at p = s."""
+    p = 0 ... s - 1 at q = s, then q = s ... 0 at p = s. Or σ ξ on blocks, row by row in y."""
+    if m := law.get("blocks"):
+        drawn = np.stack(pairs(seed, sample, (m * m + 1) // 2), axis=1).ravel()
+        block = np.arange(n) * m // n
+        return law["sigma"] * drawn[block[:, None] + m * block]
     modes, x = law["modes"], (np.arange(n) + 0.5) / n
     xi, zeta = pairs(seed, sample, (modes**2 + 1) // 2)
     drawn = np.stack([xi, zeta], axis=1).ravel()
@@ -104,7 +114,7 @@ def _field(law: dict, n: int, seed: int, sample: int) -> np.ndarray:
 
 
 CASE = Case(
-    {"phases": PHASES, "smooth": SMOOTH, "many": MANY},
+    {"phases": PHASES, "smooth": SMOOTH, "many": MANY, "blocks": BLOCKS},
     recompute,
     {
         "resolution": ("phases", {"resolution": 12}),
@@ -115,6 +125,7 @@ CASE = Case(
         "field.tau": ("smooth", {"field.tau": 6.0}),
         "field.alpha": ("smooth", {"field.alpha": 1.7}),
         "field.modes": ("smooth", {"field.modes": 2}),
+        "field.blocks": ("blocks", {"field.blocks": 2}),
         "coefficient.kind": ("phases", {"coefficient": {"kind": "log-normal"}}),
         "coefficient.above": ("phases", {"coefficient.above": 5.0}),
         "coefficient.below": ("phases", {"coefficient.below": 0.2}),
