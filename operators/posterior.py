@@ -106,12 +106,12 @@ class FlowPosterior(Predictor):
 
         return mean
 
-    def at(self, x: Tensor | None, y: Tensor | None = None) -> Flow:
+    def at(self, x: Tensor | None, y: Tensor | None = None) -> GridFlow:
         """The flow for inputs at x and targets at y, which is x if None.
 
         Raises ValueError if the points are not those of a grid that all samples share.
         """
-        return Flow(self, x, y)
+        return GridFlow(self, x, y)
 
     @torch.no_grad()
     def draw(
@@ -152,7 +152,7 @@ class FlowPosterior(Predictor):
         return torch.cat(found)
 
 
-class Flow:
+class GridFlow:
     """The velocity of a `FlowPosterior` for inputs at points x and targets at points y."""
 
     def __init__(self, of: FlowPosterior, x: Tensor | None, y: Tensor | None) -> None:
@@ -162,7 +162,13 @@ class Flow:
         to = x if y is None else y
         place = to if math.prod(to.shape) > math.prod(x.shape) else x
         self.of, self.shape = of, (*to.shape[:-1], of.operator.out_channels)
-        self.inputs, self.states = (_between(v, place) for v in (x, to))
+        # matrices of linear interpolation along each axis; none between the same points
+        self.inputs, self.states = (
+            []
+            if v is place
+            else [interpolation(*axes) for axes in zip(axes_of(v), axes_of(place), strict=True)]
+            for v in (x, to)
+        )
         self.bases = [
             _cosines(n, m) for n, m in zip(to.shape, of.spectrum.shape[:-1], strict=False)
         ]
@@ -232,13 +238,6 @@ def _along(v: Tensor, matrices: Sequence[Tensor]) -> Tensor:
     for axis, matrix in enumerate(matrices, 1):
         v = (v.movedim(axis, -1) @ matrix.T.to(v)).movedim(-1, axis)
     return v
-
-
-def _between(x: Tensor, y: Tensor) -> list[Tensor]:
-    """Matrices of linear interpolation from a product grid x to y; empty if they are the same."""
-    if x is y:
-        return []
-    return [interpolation(*axes) for axes in zip(axes_of(x), axes_of(y), strict=True)]
 
 
 def _cosines(n: int, modes: int) -> Float[Tensor, "n modes"]:

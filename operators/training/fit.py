@@ -22,7 +22,6 @@ from operators.data import Batch, Resident, Samples
 from operators.data.samples import Drawn
 from operators.norms import mean_defined, undefined
 from operators.plugins import digests_of
-from operators.posterior import FlowPosterior
 from operators.training.checkpoint import (
     CheckpointError,
     Grids,
@@ -31,7 +30,7 @@ from operators.training.checkpoint import (
     saving_checkpoint,
     saving_state,
 )
-from operators.training.evaluate import errors_of, scores
+from operators.training.evaluate import errors_of, selection_errors
 from operators.training.identity import MADE_FROM, check_made_from, training_key
 from operators.training.optimizers import SOAP, Adam, MakeOptimizer
 from operators.training.schedules import OneCycle, Schedule, Scheduled
@@ -324,11 +323,7 @@ def fit(
             mean_loss = float(ranks.mean(state.total)) / (len(train) // settings.batch)
             if not math.isfinite(mean_loss):
                 raise _not_finite("loss", epoch + 1, train)
-            chosen_by = state.averaged
-            if isinstance(chosen_by, FlowPosterior):
-                errors = chosen_by.losses(selection)
-            else:
-                errors = scores(chosen_by, selection)
+            errors = selection_errors(state.averaged, selection)
             best = state.end_epoch(mean_loss, errors)
             write(
                 *_checkpoints(state, folder, description, best, selection, errors),

@@ -449,14 +449,15 @@ class NoiseStudy(NoisePlan, Study[Cell]):
         """The probabilities that models trained by the cross-entropy state, or draws: those of
         models trained by the loss flow, or the predictions of several models. None for others."""
         experiment = self.experiments.get(part.operator, self.experiment)
-        truth = self.truth_under(part.condition)
-        if self.values is not None and experiment.training.loss.name == "cross-entropy":
+        loss, share = experiment.training.loss.name, None
+        if self.values is not None and loss == "cross-entropy":
             share = PhaseValues(*self.values).share(torch.from_numpy(fields)).numpy()
-            return Stated(truth, fields, probability=share)
-        share = None
-        if self.values is not None and experiment.training.loss.name == "flow":
+        elif self.values is not None and loss == "flow":
             share = phases(draws, self.values).mean(axis=0)
-        return Stated(truth, fields, share, draws=draws) if len(draws) > 1 else None
+        several = None if loss == "cross-entropy" or len(draws) < 2 else draws
+        if share is None and several is None:
+            return None
+        return Stated(self.truth_under(part.condition), fields, share, draws=several)
 
     def _scored(
         self, part: Cell, fields: np.ndarray, estimates: Sequence[Estimate] = (),
