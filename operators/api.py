@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike, fspath
 from pathlib import Path
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from operators.base import Operator
 from operators.data import Batch, DataError, Samples, open_pairs, read_pairs
+from operators.posterior import FlowPosterior
 from operators.registry import (
     build_operator,
     register,
@@ -165,6 +166,47 @@ class TrainedModel:
                 parts.append(self.predictor(part, part_x, part_y, *part_mask, weight=part_weight))
         u: Any = torch.cat(parts)
         return u.cpu().numpy() if isinstance(a, np.ndarray) else u.to(values.device)
+
+    def draw(
+        self,
+        a: _Values,
+        members: int | None = None,
+        seed: int = 0,
+        samples: Sequence[int] | None = None,
+        x: Any = None,
+        y: Any = None,
+    ) -> _Values:
+        """Draws of the posterior of u given a, by a model that was trained by the loss flow.
+
+        Member k of sample i is a function of (seed, i, k) and its input, whatever the batch and
+        the number of members. The prediction is the mean of draws whose random numbers are those of
+        i = 0.
+
+        Args:
+            a, x, y: See `predict`; all samples share the points.
+            members: Number of draws of each sample; by default that of a prediction.
+            seed: Seed of the draws.
+            samples: Number i of each sample; by default 0, 1, 2, ...
+
+        Returns:
+            Draws, shape (members, batch, *target_grid, c_out).
+
+        Raises:
+            ValueError: If the model has another loss, or the shapes do not fit.
+        """
+        if not isinstance(self.predictor, FlowPosterior):
+            raise ValueError("draws need a model that was trained by the loss flow")
+        values = _tensor("a", a).to(self.device, torch.float32)
+        if x is None:
+            x, y = self._points_for(values, y)
+        points, targets = (
+            None if v is None else _tensor("x", v).to(self.device).float() for v in (x, y)
+        )
+        numbers = range(len(values)) if samples is None else samples
+        count = self.predictor.members if members is None else members
+        with AS_WRITTEN.products():
+            u: Any = self.predictor.draw(values, points, targets, numbers, count, seed)
+        return u.cpu().numpy() if isinstance(a, np.ndarray) else u
 
     def _points_for(self, values: Tensor, y: Any) -> tuple[Tensor, Any]:
         """The points x and y of the training. Raises ValueError if `values` has other points."""

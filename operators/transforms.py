@@ -561,6 +561,11 @@ class Predictor(nn.Module):
         self.operator, self.input, self.target, self.boundary = operator, input, target, boundary
         self.task, self.extent, self.mean, self.phases = task, extent, mean, phases
 
+    @property
+    def in_channels(self) -> int:
+        """Number of channels of the inputs."""
+        return self.operator.in_channels
+
     def forward(
         self,
         a: Float[Tensor, "batch *grid c_in"],

@@ -29,7 +29,6 @@ OTHERS = {
         "a formatter of Matplotlib, whose position is not used",
     ("pipelines/runs/model_folder.py", "recipe_text", "RecipeText", "recipe"): "a name, not a text",
     ("pipelines/reports/noise_table.py", "failure", "Cell", "at"): "the constant is of all levels",
-    ("pipelines/studies/noise.py", "_stated", "Stated", "draws"): "they state a probability",
 }  # fmt: skip
 
 

@@ -26,6 +26,7 @@ from operators.base import Operator
 from operators.data import Samples
 from operators.data.trajectories import task_from
 from operators.plugins import fault_of_class, recorded_file, recorded_files
+from operators.posterior import FlowPosterior
 from operators.registry import OPERATORS
 from operators.trained import trained_folder, trained_models
 from operators.transforms import Boundary, Extent, Normalizer, PhaseValues, Predictor
@@ -60,6 +61,11 @@ def saving_checkpoint(
         **description,
         **({"mean": "square"} if predictor.mean else {}),
         **({} if predictor.phases is None else {"phases": [*vars(predictor.phases).values()]}),
+        **(
+            {"flow": {"members": predictor.members, "steps": predictor.steps}}
+            if isinstance(predictor, FlowPosterior)
+            else {}
+        ),
         "format_version": FORMAT_VERSION,
         "channels": [operator.in_channels, operator.out_channels],
         "dim": operator.dim,
@@ -114,11 +120,17 @@ def load_checkpoint(
     def built() -> Predictor:
         operator = build(header["operator"])
         boundary, extent, phases = header["boundary"], header["extent"], header.get("phases")
+        extent = None if extent is None else Extent(*map(tuple, extent))
+        if flow := header.get("flow"):
+            return FlowPosterior(
+                operator, input, target, tensors["spectrum"], extent,
+                int(flow["members"]), int(flow["steps"]),
+            )  # fmt: skip
         return Predictor(
             operator, input, target,
             None if boundary is None else Boundary.described(boundary),
             task_from(header["task"]),
-            None if extent is None else Extent(*map(tuple, extent)),
+            extent,
             mean={None: False, "square": True}[header.get("mean")],
             phases=None if phases is None else PhaseValues(*map(float, phases)),
         )  # fmt: skip
@@ -298,7 +310,7 @@ def model_file(folder: Path) -> Path:
 def check_fit(predictor: Predictor, pairs: Samples) -> None:
     """Raise CheckpointError if data and operator differ in their channels or dimension."""
     operator = predictor.operator
-    expected = (operator.in_channels, operator.out_channels, operator.dim)
+    expected = (predictor.in_channels, operator.out_channels, operator.dim)
     got = (*pairs.channels, pairs.dim)
     if expected != got:
         raise CheckpointError(

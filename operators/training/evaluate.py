@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from operators.data import Batch, Samples
 from operators.norms import relative_error
+from operators.posterior import FlowPosterior
 from operators.training.step import AS_WRITTEN
 from pdegen.domains import Box
 
@@ -40,6 +41,13 @@ def scores(
         keep: Function (predictions, batch) that is called for each batch.
     """
     return errors(predictor, pairs, batch, keep=keep)[:, 0]
+
+
+def selection_errors(predictor: nn.Module, pairs: Samples) -> Float[Tensor, " samples"]:
+    """The errors whose mean selects an epoch: scores, or the losses of a `FlowPosterior`."""
+    if isinstance(predictor, FlowPosterior):
+        return predictor.losses(pairs)
+    return scores(predictor, pairs)
 
 
 def errors(

@@ -30,7 +30,7 @@ from operators.training.checkpoint import (
     saving_checkpoint,
     saving_state,
 )
-from operators.training.evaluate import errors_of, scores
+from operators.training.evaluate import errors_of, selection_errors
 from operators.training.identity import MADE_FROM, check_made_from, training_key
 from operators.training.optimizers import SOAP, Adam, MakeOptimizer
 from operators.training.schedules import OneCycle, Schedule, Scheduled
@@ -115,7 +115,12 @@ class Settings:
 # Weights that a training starts from: published ones, or those of an earlier training.
 
 
-_OF_CHECKPOINTS = ("operator.", "input.", "target.")  # names of tensors begin with one of these
+_OF_CHECKPOINTS = (
+    "operator.",
+    "input.",
+    "target.",
+    "spectrum",
+)  # names of tensors begin with one of these
 
 
 class StartError(FileError):
@@ -220,8 +225,8 @@ class Epoch:
     Args:
         epoch: Number of the epoch, from 1.
         loss: Mean training loss of the epoch.
-        score: Mean error of the selection samples after the epoch. Samples whose target is 0 are
-            left out.
+        score: Mean error of the selection samples after the epoch; of a `FlowPosterior`, its mean
+            loss. Samples whose target is 0 are left out.
         lr: Learning rate at the end of the epoch.
         seconds: Duration of the epoch, without the time during which training was stopped.
         largest: Largest error of the selection samples after the epoch; None in epochs that earlier
@@ -260,7 +265,7 @@ def fit(
 
     Args:
         train: Samples to train on.
-        selection: Samples whose mean error selects the best epoch.
+        selection: Samples whose mean error, or loss of a `FlowPosterior`, selects the best epoch.
         description: Entries of the headers of checkpoints.
         resume: Whether to continue from state.pt.
         ranks: The processes that share each batch. If the samples are in memory, the losses do not
@@ -318,7 +323,7 @@ def fit(
             mean_loss = float(ranks.mean(state.total)) / (len(train) // settings.batch)
             if not math.isfinite(mean_loss):
                 raise _not_finite("loss", epoch + 1, train)
-            errors = scores(state.averaged, selection)
+            errors = selection_errors(state.averaged, selection)
             best = state.end_epoch(mean_loss, errors)
             write(
                 *_checkpoints(state, folder, description, best, selection, errors),

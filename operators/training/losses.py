@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from operators.base import NonNegative, Positive, require
+from operators.base import Count, NonNegative, Positive, require
 from operators.norms import RelativeH1, RelativeL1, RelativeL2, WeightedH1, check_periodic
 from operators.registry import register_loss
 from pdegen.domains import Box, Domain
@@ -68,6 +68,18 @@ class CrossEntropy:
     ) -> Tensor:
         of_points = nn.functional.binary_cross_entropy_with_logits
         return _mean(of_points(prediction, target, reduction="none"), weight)
+
+
+class FlowMatching(MeanSquare):
+    """The mean square of v(x_t, t, a) - (x₁ - x₀), whose operator is a `FlowPosterior`.
+
+    Args:
+        members: Number of draws of a prediction, which is their mean.
+        steps: Number of time steps of a draw.
+    """
+
+    def __init__(self, members: Count = 32, steps: Count = 10) -> None:
+        self.members, self.steps = members, steps
 
 
 class SquaredH1:
@@ -149,3 +161,4 @@ register_loss("squared-h1", SquaredH1)
 register_loss("mean-square", MeanSquare)
 register_loss("huber", Huber)
 register_loss("cross-entropy", CrossEntropy)
+register_loss("flow", FlowMatching)

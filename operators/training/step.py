@@ -27,6 +27,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from operators.data import Batch, Rollout
 from operators.data.samples import weights
+from operators.posterior import FlowPosterior
 from operators.transforms import Predictor
 
 # Host memory: reuse of freed memory, and detection of out-of-memory errors.
@@ -514,7 +515,8 @@ class Step:
         y: Points of the targets that all samples share; None if they are those of the inputs.
         loss: Function (prediction, target, input) -> scalar. If the points have quadrature weights,
             the function gets these as its fourth argument. For a predictor of two phases,
-            predictions are logits and targets are shares of the upper phase.
+            predictions are logits and targets are shares of the upper phase; for a
+            `FlowPosterior`, both are velocities.
         clip: Norm to which larger gradients are scaled down.
         augment: Augmentation of each batch; None for no augmentation.
         weight: Quadrature weights of the targets that all samples share; None for equal weights.
@@ -543,6 +545,7 @@ class Step:
         phases, shared_y, shared_weight = predictor.phases, y, weight
         all_points = predictor.on(x, y, logits=True)
         at = {tuple(points.shape[:-1]): predictor.on(points, y, logits=True) for points in grids}
+        flow = predictor.at(x, y) if isinstance(predictor, FlowPosterior) else None
         task = predictor.task
         forced = isinstance(task, Rollout) and task.teacher_forcing
 
@@ -559,6 +562,9 @@ class Step:
                 a.device.type, torch.bfloat16, enabled=acceleration.precision == "bf16",
                 cache_enabled=not acceleration.graphed,
             ):  # fmt: skip
+                if flow is not None:
+                    v, velocity = flow.matched(a, u)
+                    return loss(v.to(u.dtype), velocity, a)
                 channels = predictor.operator.out_channels
                 steps = u.shape[-1] // channels
                 inputs, truth = task.noisy_inputs(a, channels, mask), u if forced else None

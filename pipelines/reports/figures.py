@@ -333,6 +333,11 @@ _HEIGHT = 2.6  # inches
 _FLOOR = 1e-16  # of errors on a logarithmic axis
 
 
+def watched_quantity(loss: str) -> str:
+    """What the selection samples of a training with this loss are scored by."""
+    return "loss of the flow" if loss == "flow" else "relative L² error"
+
+
 @styled
 def learning_curve(history: Sequence[Epoch], loss: str, watched: str) -> Figure:
     """Training loss, mean and largest relative L² error of the watched samples, and learning rate
@@ -353,7 +358,8 @@ def learning_curve(history: Sequence[Epoch], loss: str, watched: str) -> Figure:
     square = marker and "s"
     label = f"training loss ({loss})"
     axes.plot(epoch, losses, color=TRUTH, lw=1.0, ls="--", marker=square, ms=3, label=label)
-    axes.plot(epoch, score, color=MODEL, marker=marker, ms=3, label=f"relative L² error, {watched}")
+    label = f"{watched_quantity(loss)}, {watched}"
+    axes.plot(epoch, score, color=MODEL, marker=marker, ms=3, label=label)
     largest = [e.largest for e in history if e.largest is not None]
     if len(largest) == len(history):
         label = "largest error of a sample"

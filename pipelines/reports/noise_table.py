@@ -183,12 +183,10 @@ class Results:
         )  # fmt: skip
         return without_empty(lines, header, f"n = {group.samples}")
 
-    def _mean_and_spread(
-        self, method: Cell, at: int, measure: str, samples: int
-    ) -> tuple[str, str]:
+    def _mean_and_spread(self, method: Cell, at: int, name: str, samples: int) -> tuple[str, str]:
         """Mean of a measure over the first samples and all seeds, and its standard deviation over
         the seeds, as text."""
-        each = [scores_of(row, measure)[:samples] for row in self.rows[method][at]]
+        each = [scores_of(row, name)[:samples] for row in self.rows[method][at]]
         middle, spread = mean_and_spread([Row(errors=list(scores)) for scores in each])
         words = significant(middle) if math.isfinite(middle) else ""
         return words, significant(spread) if spread else ""

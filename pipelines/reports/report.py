@@ -769,13 +769,15 @@ def _report(run: FinishedRun) -> Report:
 def _learning_section(run: FinishedRun) -> Section:
     loss, best = run.experiment.training.loss.name, min(run.history, key=lambda e: e.score)
     watched = "test slice (published protocol)" if run.published else "validation split"
+    quantity = figures.watched_quantity(loss)
+    smallest = "loss" if loss == "flow" else "error"
     caption = (
-        f"Training loss ({loss}) and mean relative L² error on the {watched} by epoch. The "
-        f"smallest error is {scientific(best.score)}, in epoch {best.epoch} of {len(run.history)}. "
-        "The dotted line is the learning rate."
+        f"Training loss ({loss}) and mean {quantity} on the {watched} by epoch. The "
+        f"smallest {smallest} is {scientific(best.score)}, in epoch {best.epoch} of "
+        f"{len(run.history)}. The dotted line is the learning rate."
     )
     if all(epoch.largest is not None for epoch in run.history):
-        caption += " The dashed and dotted line is the largest relative L² error of a sample."
+        caption += f" The dashed and dotted line is the largest {quantity} of a sample."
     drawn = picture(figures.learning_curve(run.history, loss, watched), "learning-curve", caption)
     return Section("Learning curve", pictures=(drawn,))
 

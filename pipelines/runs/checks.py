@@ -10,10 +10,11 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from operators.base import Operator, check_domain
 from operators.data import DataError, Map, Samples
+from operators.posterior import FlowPosterior
 from operators.registry import build_operator
 from operators.training.evaluate import check_defined, positions, quadrature_of
 from operators.training.fit import Settings
-from operators.training.losses import CrossEntropy
+from operators.training.losses import CrossEntropy, FlowMatching
 from operators.training.step import Augmentation, is_out_of_memory
 from operators.transforms import (
     Boundary,
@@ -80,19 +81,24 @@ def checked_operator(experiment: Experiment, pairs: Samples) -> Operator:
     check_memory(experiment, first.a.device, pairs)
     try:
         operator = build_operator(operator_description(experiment, pairs)).to(first.a.device)
+        flow = flow_of(experiment, pairs, operator)
         _check_settings(settings, pairs)
         settings.scheduled(settings.optimizer(operator.parameters(), settings.lr), steps)
         check_domain(operator, pairs.domain, padded=first.mask is not None)
         with torch.no_grad(), _moments_of(operator) as moments:
             quadrature = quadrature_of(operator, first, pairs)
-            prediction = operator.eval()(first.a, *positions(first, pairs), **quadrature)
+            u = first.u[..., : operator.out_channels]  # targets of the first step
+            operator.eval()
+            if flow is None:
+                prediction = operator(first.a, *positions(first, pairs), **quadrature)
+            else:
+                prediction, u = flow.at(pairs.x, pairs.y).matched(first.a, u)
             if 1 in moments and settings.batch == 1:
                 raise ValueError(
                     "batch normalization of a single value: on its coarsest grid the operator has "
                     "1 point, so training.batch must be at least 2, got 1"
                 )
-            weights = first.weights(pairs.weight, pairs.y)
-            u = first.u[..., : operator.out_channels]  # targets of the first step
+            weights = first.weights(pairs.weight, pairs.y) if flow is None else None
             _check_output(operator, prediction, first.a, u)
             weighted = () if weights is None else (weights,)
             loss = settings.loss(prediction, u, first.a, *weighted)
@@ -213,6 +219,39 @@ def phases_of(source: Source) -> PhaseValues | None:
     return PhaseValues(*values[0])
 
 
+def flow_of(experiment: Experiment, pairs: Samples, operator: Operator) -> FlowPosterior | None:
+    """The posterior whose velocity an operator is, without normalisers, if the loss is flow; None
+    for other losses.
+
+    Raises ValueError if the experiment or the operator does not allow this loss.
+    """
+    loss, training, stream = (
+        experiment.training.loss.build(),
+        experiment.training,
+        experiment.data.stream,
+    )
+    if not isinstance(loss, FlowMatching):
+        return None
+    fault = ""
+    if not isinstance(experiment.learned, Map):
+        fault = "needs the task map"
+    elif experiment.normalization.target == "none":
+        fault = 'needs normalised targets: set normalization.target = "scalar"'
+    elif experiment.data.resolutions is not None:
+        fault = "trains at one resolution: use data.resolution"
+    elif training.symmetries.mean:
+        fault = "takes no mean over the symmetries of the square: leave symmetries.mean out"
+    elif stream is not None and stream.sampling == "tail":
+        fault = 'needs samples that are drawn alike: leave data.stream.sampling = "tail" out'
+    elif type(operator).adapt is not Operator.adapt:
+        fault = f"needs an operator without a basis of the targets, not {experiment.model.name}"
+    if fault:
+        raise ValueError(f"the loss flow {fault}")
+    inputs, targets = map(Normalizer.identity, pairs.channels)
+    spectrum = torch.zeros(pairs.first().u.shape[1:], device=pairs.device)
+    return FlowPosterior(operator, inputs, targets, spectrum, None, loss.members, loss.steps)
+
+
 def check_symmetries(source: Source, augment: Augmentation | None) -> None:
     """Raise SchemaError if `augment` uses a symmetry that the store's equation lacks, or one that
     changes parameters among the inputs. If the store declares no symmetries, the first is not
@@ -279,9 +318,13 @@ def _check_at(
             pairs = source.samples("test", noise=None, resolution=resolution).to(device)
             first = pairs.first()
             with torch.no_grad(), torch.random.fork_rng():
-                a = first.a[..., : operator.in_channels]  # inputs of the first step
-                quadrature = quadrature_of(operator, first, pairs)
-                operator.eval()(a, *positions(first, pairs), **quadrature)
+                a = first.a[..., : predictor.in_channels]  # inputs of the first step
+                operator.eval()
+                if isinstance(predictor, FlowPosterior):
+                    predictor.at(pairs.x, pairs.y).matched(first.a, first.u)
+                else:
+                    quadrature = quadrature_of(operator, first, pairs)
+                    operator(a, *positions(first, pairs), **quadrature)
                 predictor.input(a, pairs.x)
                 predictor.target(
                     first.u[..., : operator.out_channels], pairs.x if pairs.y is None else pairs.y
@@ -296,9 +339,10 @@ def _check_at(
 
 def operator_description(experiment: Experiment, pairs: Samples) -> dict[str, Any]:
     """Description from which `build_operator` builds the operator of an experiment."""
+    inputs, outputs = pairs.channels
     return {
         "model": experiment.model.model_dump(mode="json"),
-        "in_channels": pairs.channels[0],
-        "out_channels": pairs.channels[1],
+        "in_channels": inputs + (outputs + 1 if experiment.training.loss.name == "flow" else 0),
+        "out_channels": outputs,
         "dim": pairs.dim,
     }

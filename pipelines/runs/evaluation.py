@@ -25,7 +25,6 @@ from zarr.errors import ZarrUserWarning
 
 import pdegen
 from operators.api import by_axes, load_model, positions
-from operators.base import Operator
 from operators.data import Batch, Channel, Samples, Task
 from operators.data.opening import names_of
 from operators.norms import mean_defined
@@ -433,11 +432,12 @@ def predict_file(
     experiment = parse_recorded(model.description.get("experiment"), str(checkpoint))
     name, values = _inputs(file, input, experiment.data.input)
     operator = model.predictor.operator
-    if values.ndim == operator.dim + 1 and operator.in_channels == 1:
+    channels = model.predictor.in_channels
+    if values.ndim == operator.dim + 1 and channels == 1:
         values = values[..., None]
     try:
-        if values.ndim != operator.dim + 2 or values.shape[-1] != operator.in_channels:
-            raise ValueError(_misfit(values.shape, operator))
+        if values.ndim != operator.dim + 2 or values.shape[-1] != channels:
+            raise ValueError(_misfit(values.shape, operator.dim, channels))
         shape = values.shape[1:-1]
         x = model.grids.x if grid is None else _stated(model.grids, grid, shape)
         if shape != x.shape:
@@ -486,11 +486,11 @@ def _inputs(file: Path, name: str | None, trained: object) -> tuple[str, np.ndar
     return name, values
 
 
-def _misfit(shape: tuple[int, ...], operator: Operator) -> str:
-    grid = ", ".join(f"points along {axis}" for axis in "xyz"[: operator.dim])
+def _misfit(shape: tuple[int, ...], dim: int, channels: int) -> str:
+    grid = ", ".join(f"points along {axis}" for axis in "xyz"[:dim])
     return (
-        f"its shape is {shape}, the operator needs (samples, {grid}, {operator.in_channels} "
-        f"channel{'s' if operator.in_channels > 1 else ''})"
+        f"its shape is {shape}, the operator needs (samples, {grid}, {channels} "
+        f"channel{'s' if channels > 1 else ''})"
     )
 
 

@@ -9,6 +9,7 @@ import torch
 
 from operators.base import Operator
 from operators.data import Samples
+from operators.posterior import FlowPosterior
 from operators.training.checkpoint import CheckpointError, check_checkpoint
 from operators.training.fit import Epoch, Settings, StartError, fit, start_from
 from operators.training.step import ALONE, Acceleration, Ranks
@@ -24,6 +25,7 @@ from pipelines.runs.checks import (
     check_scores,
     check_symmetries,
     checked_operator,
+    flow_of,
     operator_description,
     phases_of,
 )
@@ -204,7 +206,12 @@ def _adapted(source: Source, pairs: Samples, operator: Operator, device: torch.d
     boundary, extent = boundary_of(source, pairs), Extent.of(pairs.domain)
     predictor = Predictor(
         operator, input, target, boundary, source.task, extent, phases=phases_of(source)
-    ).to(device)
+    )
+    if flow := flow_of(experiment, pairs, operator):
+        predictor = FlowPosterior(
+            operator, input, target, flow.spectrum, extent, flow.members, flow.steps
+        )
+    predictor = predictor.to(device)
     check_resolutions(experiment, source, predictor)
     try:
         predictor.adapt(pairs)

@@ -27,6 +27,7 @@ from jaxtyping import Float
 from pydantic import Field
 
 from operators.api import load_model
+from operators.posterior import FlowPosterior
 from operators.training.identity import key_of
 from pdegen.api import open as open_dataset
 from pdegen.files import read
@@ -35,6 +36,7 @@ from pdegen.sampling.noise import SENSORS, Noise, ProductSensors
 from pdegen.schema import SchemaError, Strict, read_toml
 from pipelines.runs.finished import read_result
 from pipelines.runs.predictions import weights_of
+from pipelines.runs.score import phases as phase_masks
 from pipelines.studies.inversions import (
     CONSTANT,
     KNOWN,
@@ -392,7 +394,7 @@ class OperatorAnswers:
 
     def answer(self, condition: str, samples: int) -> Answers:
         """Predict the coefficients of the first samples of a condition. An operator that was
-        trained by the cross-entropy states probabilities, too."""
+        trained by the cross-entropy states probabilities, too, and one by the loss flow draws."""
         data = self.testset.data(condition)
         values = data.values[:samples].astype(np.float32)
         experiment = self._result.experiment
@@ -407,7 +409,13 @@ class OperatorAnswers:
             level = self.testset.declared.conditions[condition].assumed.level
             channels.append(np.full_like(a, float(scale.feature(level))))
         model = load_model(self._checkpoint)
-        u = torch.as_tensor(model.predict(np.stack(channels, axis=-1)))[..., 0].double()
+        inputs = np.stack(channels, axis=-1)
+        if isinstance(model.predictor, FlowPosterior):
+            draws = model.draw(inputs, samples=data.number[:samples].tolist())[..., 0]
+            draws = draws.astype(np.float64)
+            upper = phase_masks(draws, self.testset.declared.phases)
+            return Answers(draws.mean(0), upper.mean(0), draws)
+        u = torch.as_tensor(model.predict(inputs))[..., 0].double()
         phases = model.predictor.phases
         return Answers(u.numpy(), None if phases is None else phases.share(u).numpy())
 

@@ -28,6 +28,7 @@ from pipelines.config.experiment import Experiment, physics_of
 from pipelines.runs.data import Source
 from pipelines.runs.folder import FolderClaim, RunError, recorded_experiment
 from pipelines.runs.predictions import experiment_key, kept_mean, weights_of
+from pipelines.runs.score import phases
 from pipelines.studies.inversions import (
     CONSTANT,
     KNOWN,
@@ -242,7 +243,8 @@ class NoiseStudy(NoisePlan, Study[Cell]):
         elif isinstance(part.method, str) or part.corrected:
             row = self._inverted(part, how.device)
         else:
-            draws = np.stack([self.predicted(c, how.device) for c in self._members(part)])
+            drawn = [self._drawn(c, how.device) for c in self._members(part)]
+            draws = np.concatenate(drawn)
             fields = draws.mean(axis=0)
             row = self._scored(part, fields, stated=self._stated(part, fields, draws))
         row.made_from = self.digest(part)
@@ -339,7 +341,13 @@ class NoiseStudy(NoisePlan, Study[Cell]):
         return 1 + len(pairs.domain.shape)
 
     def predicted(self, cell: Cell, device: torch.device) -> np.ndarray:
-        """A model's predictions for noisy test samples, shape (samples, *cells)."""
+        """A model's predictions for noisy test samples, shape (samples, *cells): means of draws if
+        it draws from the posterior."""
+        return self._drawn(cell, device).mean(axis=0)
+
+    def _drawn(self, cell: Cell, device: torch.device) -> np.ndarray:
+        """A model's draws of the posterior, shape (members, samples, *cells); one member, its
+        prediction, if it draws none."""
         assert cell.at is not None
         training = self.training(cell)
         words = [
@@ -350,8 +358,11 @@ class NoiseStudy(NoisePlan, Study[Cell]):
         folder = training.folder / "-".join(filter(None, words))
         noise = self.tested(cell.at, cell.condition).model_dump_json()
         noise = f"{noise}, assumed {cell.assumed_level}"
-        predictions = training.predicted(self.test_pairs_of(cell), device, folder, noise)
-        return values_of(predictions)
+        pairs = self.test_pairs_of(cell)
+        draws = training.drawn(pairs, device, folder, noise)
+        if draws is not None:
+            return np.moveaxis(values_of(draws), 1, 0)
+        return values_of(training.predicted(pairs, device, folder, noise))[None]
 
     def _members(self, part: Cell) -> list[Cell]:
         """The models of a method, one for each seed that it has."""
@@ -437,14 +448,18 @@ class NoiseStudy(NoisePlan, Study[Cell]):
         return row
 
     def _stated(self, part: Cell, fields: np.ndarray, draws: np.ndarray) -> Stated | None:
-        """The probabilities that models trained by the cross-entropy state, or the predictions of
-        several models as draws; None for one model that was trained otherwise."""
+        """The probabilities that models trained by the cross-entropy state, or draws: those of
+        models trained by the loss flow, or the predictions of several models. None for others."""
         experiment = self.experiments.get(part.operator, self.experiment)
-        truth = self.truth_under(part.condition)
-        if self.values is not None and experiment.training.loss.name == "cross-entropy":
+        loss, share = experiment.training.loss.name, None
+        if self.values is not None and loss == "cross-entropy":
             share = PhaseValues(*self.values).share(torch.from_numpy(fields)).numpy()
-            return Stated(truth, fields, probability=share)
-        return Stated(truth, fields, draws=draws) if len(draws) > 1 else None
+        elif self.values is not None and loss == "flow":
+            share = phases(draws, self.values).mean(axis=0)
+        several = None if loss == "cross-entropy" or len(draws) < 2 else draws
+        if share is None and several is None:
+            return None
+        return Stated(self.truth_under(part.condition), fields, share, draws=several)
 
     def _scored(
         self, part: Cell, fields: np.ndarray, estimates: Sequence[Estimate] = (),

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from operators.data import Samples
 from operators.norms import over_defined
+from operators.posterior import FlowPosterior
 from operators.registry import build_operator
 from operators.training.checkpoint import load_checkpoint
 from operators.training.evaluate import predictions
@@ -517,6 +518,23 @@ class StudyTraining:
             return predictions(self.predictor(device), pairs.to(device))
 
         return kept_predictions(folder or self.folder, self.checkpoint, pairs, predict, noise)
+
+    def drawn(
+        self, pairs: Samples, device: torch.device, folder: Path, noise: str = ""
+    ) -> Tensor | None:
+        """Draws of the posterior for test samples, shape (samples, members, *grid, c); None if the
+        model draws none. They are kept like `predicted`."""
+        if self.experiment.training.loss.name != "flow":
+            return None
+
+        def draw() -> Tensor:
+            of, on = self.predictor(device), pairs.to(device)
+            assert isinstance(of, FlowPosterior)
+            seed = self.experiment.training.seed  # seeds that are pooled have their own x₀
+            draws = of.draw(on.a, on.x, on.y, pairs.ids.tolist(), of.members, seed)
+            return draws.transpose(0, 1).cpu()
+
+        return kept_predictions(folder / "draws", self.checkpoint, pairs, draw, noise)
 
     def seconds(self, pairs: Samples, device: torch.device) -> float:
         """Time in seconds of a prediction per sample, measured on a batch of a few samples.

@@ -65,6 +65,21 @@ def test_operators_fit_the_grid_or_say_in_one_line_what_does_not(stores, grid):
         assert "\n" not in text
 
 
+@pytest.mark.parametrize("grid", ["nodal", "cell"])
+def test_every_operator_without_a_basis_can_be_the_velocity_of_a_flow(stores, grid):
+    refusals = dict[str, str]()
+    for name in OPERATORS.known:
+        base = asked_for(None, name, open_sealed(stores[grid]))
+        experiment = base.with_overrides({"training.loss": {"name": "flow"}})
+        pairs = Source(stores[grid], experiment).samples("train", "training", device=CPU)
+        try:
+            checked_operator(experiment, pairs)
+        except SchemaError as error:
+            refusals[name] = str(error)
+    assert refusals.keys() == {"pod-deeponet"}
+    assert "needs an operator without a basis of the targets" in refusals["pod-deeponet"]
+
+
 @pytest.mark.parametrize("name", ["unet", "u-fno", "cno", "lsm"])
 def test_a_batch_norm_of_a_single_value_is_refused(stores, name, tmp_path, capsys, monkeypatch):
     words = ("train", "--data", stores["two"], "--model", name, "--set", "training.epochs=1")

@@ -56,6 +56,10 @@ SMALLEST = {
     ("benchmarks.digests", ""): Run("--rounds 1", slow=True),
     ("benchmarks.exponax_burgers", ""): Run("--rounds 1", slow=True, needs="exponax"),
     ("benchmarks.exponax_semilinear", ""): Run("--rounds 1 --only kdv", slow=True, needs="exponax"),
+    ("benchmarks.flow_posterior", ""): Run(
+        "--out TMP/flow --samples 40 --epochs 1 --width 4 --modes 2 --tests 2 --members 2",
+        slow=True,
+    ),
     ("benchmarks.growth", ""): Run("--table"),
     ("benchmarks.guarantee", "bounds"): Run("bounds --samples 2", slow=True),
     ("benchmarks.guarantee", "times"): Run("times --samples 2", slow=True),

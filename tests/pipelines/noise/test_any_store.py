@@ -1,5 +1,7 @@
 """Noise studies of stores whose equation is somebody's own, or offers no classical method."""
 
+import csv
+
 import pytest
 
 from pdegen.generation.generate import generate
@@ -48,8 +50,8 @@ def test_ones_own_equation_is_inverted_by_the_map_that_it_states(
     assert "unknown method 'level set': known: 'Tikhonov', 'none'" in refused.err[0]
     outcome = pdegen(*request)
     assert outcome.status == 0, outcome.err
-    lines = (tmp_path / "s" / "measures.csv").read_text().splitlines()
-    found = {tuple(line.split(",")[:3]): float(line.split(",")[3]) for line in lines[1:]}
+    lines = csv.DictReader((tmp_path / "s" / "measures.csv").read_text().splitlines())
+    found = {(of["method"], of["level"], of["measure"]): float(of["mean"]) for of in lines}
     assert found["Tikhonov", "0.05", "errors"] < 0.5 * found["constant", "0.05", "errors"]
     assert 0.5 < found["Tikhonov", "0.05", "misfit"] < 1.5
     in_another_process()

@@ -380,6 +380,27 @@ def test_operators_state_probabilities_after_the_cross_entropy(made, tmp_path, l
         assert answers.a == pytest.approx(3 + 9 * answers.probability)
 
 
+def test_a_flow_answers_by_draws_of_numbered_samples(made, tmp_path):
+    changes = {
+        "data.recipe": made.declared.recipe, "data.resolution": N, "data.target_resolution": 9,
+        "resolutions": [N], "noise": {"kind": "sensors", "points": "tiny-scatter", "level": 0.01},
+        "model.name": "fno", "model.width": 4, "model.modes": 2, "model.depth": 1,
+        "training.epochs": 1, "training.loss": {"name": "flow", "members": 19, "steps": 1},
+    }  # fmt: skip
+    experiment, run = load_experiment("darcy-inverse-quick").with_overrides(changes), tmp_path / "r"
+    train(experiment, made.training, run, torch.device("cpu"))
+    evaluate_run(experiment, made.training, run, torch.device("cpu"))
+    answers = OperatorAnswers(made, run)
+    two, three = (answers.answer("scatter-0.01", count) for count in (2, 3))
+    assert three.draws is not None
+    assert three.draws.shape == (19, 3, 9, 9)
+    assert np.array_equal(two.draws, three.draws[:, :2])
+    assert three.a == pytest.approx(three.draws.mean(axis=0))
+    assert three.probability == pytest.approx((three.draws > 7.5).mean(axis=0))
+    scores = scored(three, made.upper("scatter-0.01")[:3], (3.0, 12.0))
+    assert {"crps", "coverage", "width", "brier"} <= scores.keys()
+
+
 def test_ten_lines_of_numpy_are_a_method(made, pdegen, tmp_path):
     """Nothing of pdegen is imported where the answers are made."""
     program = Path(__file__).parents[3] / "docs" / "examples" / "nearest_sample.py"
