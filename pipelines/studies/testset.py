@@ -350,10 +350,10 @@ class TestSetFolder:
         """Names of the arrays that differ from those of the shipped set of this name: by rounding,
         and otherwise. None if no set of this name is shipped with marks."""
         try:
-            shipped = read_json(_SHIPPED / f"{self.declared.name}.json")
+            text = (_SHIPPED / f"{self.declared.name}.json").read_text()
         except FileNotFoundError:
             return None
-        marks = {key: Mark(*values) for key, values in shipped.items()}
+        marks = {key: Mark(*values) for key, values in json.loads(text).items()}
         own = self.marks
         rounded, other = list[str](), sorted(own.keys() ^ marks.keys())
         for key in own.keys() & marks.keys():

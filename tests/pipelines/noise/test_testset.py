@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import torch
 
-from pdegen.files import read_json
 from pdegen.recipe import load_recipe
 from pdegen.sampling import noise as noise_module
 from pdegen.sampling.noise import DrawnSensors, ProductSensors
@@ -268,7 +267,7 @@ def test_verify_tells_rounding_from_another_set(made, pdegen, declared, monkeypa
 def test_the_shipped_marks_are_those_of_the_declared_conditions():
     """`pdegen testset inverse-darcy-1 --verify` compares the values."""
     declared = TestSet.load("inverse-darcy-1")
-    marked = read_json(testset._SHIPPED / "inverse-darcy-1.json")
+    marked = json.loads((testset._SHIPPED / "inverse-darcy-1.json").read_text())
     expected = {f"{part}/{name}/{word}" for part in ("data", "validation")
                 for name in declared.conditions for word in ("values", "sigma")}  # fmt: skip
     assert {*marked} == expected | {"validation/truth/upper"} | {
