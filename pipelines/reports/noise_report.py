@@ -426,7 +426,7 @@ class _NoiseReport:
                 "methods are told, and the phases of a reconstruction are separated halfway "
                 "between these."
             )
-        names = [name for name in ("errors", "misclassified") if name in results.measured]
+        names = [name for name in ("misclassified", "errors") if name in results.measured]
         return [Section("Conditions", tuple(text), tuple(map(results.robustness_table, names)))]
 
     def measures(self) -> list[Section]:
