@@ -262,3 +262,4 @@ class ClassicalMethod:
     model_error: Callable[[], float] | None = None
     # whether the method needs the deviation of the noise; if not, it estimates the deviation
     takes_level: bool = True
+    knows_law: bool = False  # whether the method knows the distribution of the unknown

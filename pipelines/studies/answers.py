@@ -207,9 +207,6 @@ def encoded(answers: Answers, data: SensorData) -> bytes:
 # Classical methods.
 
 
-_BAYESIAN = ("maximum a posteriori",)  # methods that know the law of the coefficient
-
-
 @dataclass(frozen=True)
 class ClassicalAnswers:
     """Answers by a classical method that the equation of a test set offers, or by the constant.
@@ -260,7 +257,11 @@ class ClassicalAnswers:
         cells, digest = self.testset.declared.cells, self.testset.digest
         if self.name == CONSTANT:
             return MethodFacts(name=self.name, told="mean of training samples", testset=digest)
-        told = "level, kind, prior, phases" if self.name in _BAYESIAN else "level, phases"
+        first = next(iter(self.testset.declared.conditions.values()))
+        of = self.methods(first.sensors)[1][self.name]
+        told = ", ".join(
+            ["level"] * of.takes_level + ["kind"] + ["prior"] * of.knows_law + ["phases"]
+        )
         inversion = f"finite volumes on {cells} x {cells} cells"
         return MethodFacts(name=self.name, told=told, inversion=inversion, testset=digest)
 
@@ -361,8 +362,9 @@ class OperatorAnswers:
         """The description of the operator for tables."""
         experiment, noise = self._result.experiment, self._result.experiment.noise
         levels = () if noise is None else noise.level
+        drawing = ", flow" if experiment.training.loss.name == "flow" else ""
         return MethodFacts(
-            name=experiment.model.name,
+            name=f"{experiment.model.name}{drawing}",
             seed=experiment.training.seed,
             told="level" if isinstance(levels, tuple) else "nothing",
             training_samples=experiment.data.samples or experiment.data.load_recipe().splits.train,
@@ -411,7 +413,8 @@ class OperatorAnswers:
         model = load_model(self._checkpoint)
         inputs = np.stack(channels, axis=-1)
         if isinstance(model.predictor, FlowPosterior):
-            draws = model.draw(inputs, samples=data.number[:samples].tolist())[..., 0]
+            seed = experiment.training.seed  # seeds that are pooled have their own x₀
+            draws = model.draw(inputs, seed=seed, samples=data.number[:samples].tolist())[..., 0]
             draws = draws.astype(np.float64)
             upper = phase_masks(draws, self.testset.declared.phases)
             return Answers(draws.mean(0), upper.mean(0), draws)

@@ -384,8 +384,9 @@ def together(
 ) -> AnswerFolder:
     """Write the answers of all seeds of a method together, to the conditions with several seeds.
 
-    The answer is the mean of those of the seeds, and so is the probability if all state one. If
-    not, the answers of the seeds, or their draws, are the draws (Lakshminarayanan et al. 2017).
+    The answer is the mean of those of the seeds, and so is the probability if all state one. The
+    draws are those of the seeds. Without draws and probabilities, the answers of the seeds are the
+    draws (Lakshminarayanan et al. 2017).
     """
     first = seeds[0].method
     name, times = f"{first.name}, all seeds together", [e.method.training_seconds for e in seeds]
@@ -414,13 +415,14 @@ def pool(each: Sequence[Answers]) -> Answers:
     seconds = [of.seconds for of in each if of.seconds is not None]
     total = np.sum(seconds, axis=0) if len(seconds) == len(each) else None
     stated = [_onto(of.probability, finest) for of in each if of.probability is not None]
-    if len(stated) == len(each):
-        return Answers(a.mean(axis=0), np.mean(stated, axis=0), seconds=total)
+    probability = np.mean(stated, axis=0) if len(stated) == len(each) else None
+    if probability is not None and all(of.draws is None for of in each):
+        return Answers(a.mean(axis=0), probability, seconds=total)
     draws = [
         one if of.draws is None else _onto(of.draws, finest)
         for one, of in zip(a[:, None], each, strict=True)
     ]
-    return Answers(a.mean(axis=0), draws=np.concatenate(draws), seconds=total)
+    return Answers(a.mean(axis=0), probability, np.concatenate(draws), seconds=total)
 
 
 def _holds(path: Path, source: Source, condition: str, samples: int) -> bool:

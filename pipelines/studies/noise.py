@@ -271,8 +271,10 @@ class NoiseStudy(NoisePlan, Study[Cell]):
             words += [level] if isinstance(method.method, tuple) else []
         name = self.inversions.corrector if method.corrected else method.method
         if isinstance(name, str):
-            takes = self.inversions.methods[name].takes_level
-            words += [f"{noise.kind} noise", level if takes else "no level", "the recipe"]
+            of = self.inversions.methods[name]
+            unknown = "" if of.knows_law else f" without the law of {self.names[1]}"
+            level = level if of.takes_level else "no level"
+            words += [f"{noise.kind} noise", level, f"the recipe{unknown}"]
         return ", ".join(words)
 
     @cached_property

@@ -272,6 +272,7 @@ def inversions(
             KNOWN_PRIOR,
             (1.0,),
             largest_density,
+            knows_law=True,
         ),
         "Tikhonov": ClassicalMethod(
             "for initial values of unknown distribution", _TIKHONOV, tikhonov

@@ -483,6 +483,7 @@ def inversions(
             problem.largest_density,
             problem.corrected,
             problem.model_error,
+            knows_law=True,
         ),
         "maximum a posteriori, level estimated": ClassicalMethod(
             "the same if the noise level is not known, which the data then tell",
@@ -490,6 +491,7 @@ def inversions(
             problem.level_estimated,
             model_error=problem.model_error,
             takes_level=False,
+            knows_law=True,
         ),
     }
     if setting.sensors is not None:  # the estimate of the level needs neighbouring points

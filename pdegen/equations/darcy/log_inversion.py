@@ -239,6 +239,7 @@ def log_inversions(
             KNOWN_PRIOR,
             (1.0,),
             largest_density,
+            knows_law=True,
         ),
         "Tikhonov": ClassicalMethod(
             "for coefficients of unknown distribution: it penalises log a and its gradient",

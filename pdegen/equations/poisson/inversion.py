@@ -198,6 +198,7 @@ def inversions(
             "error; states its uncertainty",
             (1.0,),
             with_prior(prior, known=True),
+            knows_law=True,
         ),
         "Tikhonov": ClassicalMethod(
             "for sources of unknown distribution",

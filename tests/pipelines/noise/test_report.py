@@ -11,6 +11,7 @@ from scipy import stats
 
 from pdegen.sampling.noise import KINDS
 from pipelines.reports.document import significant
+from pipelines.reports.noise_pictures import Reconstructions
 from pipelines.reports.noise_report import noise_section
 from pipelines.reports.noise_table import UNEXPLAINED, Results
 from pipelines.studies.inversions import CONSTANT, Cell
@@ -54,6 +55,19 @@ def test_methods_of_fewer_samples_are_apart_and_compared_on_their_samples():
     assert [row[0] for row in second.rows] == ["trained at 0.1", "total variation", "constant"]
     assert means == ["0.150", "0.250", "0.800"]
     assert results({k: v for k, v in rows.items() if k != TV}, 4).groups == [whole]
+
+
+def test_the_median_and_the_worst_sample_are_those_of_the_best_method_where_noise_is_largest():
+    """The errors of the method that is best at the higher level alone choose the samples."""
+    low, high = [0.1, 0.2, 0.3, 0.4, 0.5], [0.5, 0.9, 0.3, 0.6, 0.4]
+    rows = {
+        MODEL: [Row(errors=low), Row(errors=[1.0, 0.6, 0.7, 0.8, 0.9])],
+        TV: [Row(errors=[0.9] * 5), Row(errors=high)],
+        MEAN: [Row(errors=[2.0] * 5)] * 2,
+    }
+    found = Reconstructions(results(rows, 5, levels=(0.1, 0.4)), CPU)
+    assert found._ordered == (TV.name, [2, 4, 0, 3, 1])
+    assert found._row == 0
 
 
 def test_the_interval_of_a_mean_is_students():
@@ -181,9 +195,10 @@ def test_the_protocol_can_be_taken_over(finished):
     for words in (
         "Darcy", "u on 13² points → a on 5² cells", "Noise of u: ensemble", "ε = 0.1: s/σ 0.1",
         "trained on all 12 samples with noise 0, 0.1, all levels, 2 seeds each",
-        "total variation, Tikhonov, level set, maximum a posteriori (told ensemble noise, the "
-        "level, the recipe); maximum a posteriori, level estimated (told ensemble noise, no level, "
-        "the recipe)", "on 13² points", "4 test samples; classical methods use the first 2",
+        "total variation, Tikhonov, level set (told ensemble noise, the level, the recipe without "
+        "the law of a); maximum a posteriori (told ensemble noise, the level, the recipe); maximum "
+        "a posteriori, level estimated (told ensemble noise, no level, the recipe)",
+        "on 13² points", "4 test samples; classical methods use the first 2",
         "Misclassified area", "pdegen 0",
     ):  # fmt: skip
         assert words in protocol, words

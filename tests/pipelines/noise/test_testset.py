@@ -6,7 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +21,7 @@ from pipelines.config.experiment import load_experiment
 from pipelines.runs.evaluation import evaluate_run
 from pipelines.runs.training import train
 from pipelines.studies import testset
-from pipelines.studies.answers import Answers, OperatorAnswers
+from pipelines.studies.answers import Answers, ClassicalAnswers, OperatorAnswers
 from pipelines.studies.leaderboard import paired_interval, pool, scored
 from pipelines.studies.scores import block_means
 from pipelines.studies.testset import Mark, TestSet, TestSetFolder, digest_of, make_testset
@@ -379,6 +379,17 @@ def test_operators_state_probabilities_after_the_cross_entropy(made, tmp_path, l
         assert answers.a == pytest.approx(3 + 9 * answers.probability)
 
 
+def test_classical_methods_say_what_they_are_told(made):
+    """The law of the coefficient is for maximum a posteriori alone; one of these needs no level."""
+    told = {
+        name: ClassicalAnswers(made, name).described.told
+        for name in ("level set", "maximum a posteriori", "maximum a posteriori, level estimated")
+    }
+    assert [*told.values()] == [
+        "level, kind, phases", "level, kind, prior, phases", "kind, prior, phases",
+    ]  # fmt: skip
+
+
 def test_a_flow_answers_by_draws_of_numbered_samples(made, tmp_path):
     changes = {
         "data.recipe": made.declared.recipe, "data.resolution": N, "data.target_resolution": 9,
@@ -398,6 +409,11 @@ def test_a_flow_answers_by_draws_of_numbered_samples(made, tmp_path):
     assert three.probability == pytest.approx((three.draws > 7.5).mean(axis=0))
     scores = scored(three, made.upper("scatter-0.01")[:3], (3.0, 12.0))
     assert {"crps", "coverage", "width", "brier"} <= scores.keys()
+    assert answers.described.name == "fno, flow"  # no seed of the FNO that predicts
+    # seeds of a training draw other x₀, so that their draws together are independent
+    second = experiment.with_overrides({"training.seed": 1})
+    answers.__dict__["_result"] = replace(answers._result, experiment=second)
+    assert not np.array_equal(answers.answer("scatter-0.01", 2).draws, two.draws)
 
 
 def test_ten_lines_of_numpy_are_a_method(made, pdegen, tmp_path):
@@ -540,6 +556,11 @@ def test_seeds_together_are_draws_or_a_mean_probability_on_the_finest_cells():
     both = pool([drawn, Answers(coarse)]).draws
     assert both is not None
     assert both[:, 0, 0, 0] == pytest.approx([0.8, 1.8, 0.2])
+    of_flows = [Answers(fine, fine, np.stack([fine, fine + k])) for k in (1, 2)]
+    flows = pool(of_flows)  # both state a probability, and their draws remain
+    assert flows.probability == pytest.approx(fine)
+    assert flows.draws is not None
+    assert flows.draws[:, 0, 0, 0] == pytest.approx([0.8, 1.8, 0.8, 2.8])
     stated = pool([Answers(p, probability=p), Answers(p, probability=1 - p)])
     assert (stated.draws, stated.probability) == (None, pytest.approx(np.full((1, 2, 2), 0.5)))
 
