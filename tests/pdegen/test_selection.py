@@ -1,7 +1,5 @@
 """Recipes that select samples by a statistic of their input, and recipes of later samples."""
 
-from functools import partial
-
 import numpy as np
 import pytest
 
@@ -206,8 +204,16 @@ def test_a_recipe_of_later_samples_has_their_values(tmp_path):
     usual, here = DARCY.compute(range(18, 24)), later.compute(range(6))
     assert all(np.array_equal(usual[name], here[name]) for name in usual)
     assert open_sealed(url).metadata.content == store.metadata.content
-    failing = partial(later.problem.compute, later.seed)
-    assert failing(range(18, 19))["a"].shape == (1, 13, 13)
+
+
+@pytest.mark.parametrize("recipe", [DARCY, MIDDLE])
+def test_a_failed_sample_of_later_samples_has_its_number_in_the_store(recipe, monkeypatch):
+    def failing(problem, seed, numbers, device):
+        raise SampleError(numbers[-1], "not converged")
+
+    monkeypatch.setattr(type(recipe.problem), "compute", failing)
+    with pytest.raises(SampleError, match=r"^sample 2: not converged$"):
+        recipe.with_overrides({"samples": 6, "first": 18}).compute(range(2, 3))
 
 
 # figures of the specification
