@@ -46,7 +46,8 @@ def scores(
 def selection_errors(predictor: nn.Module, pairs: Samples) -> Float[Tensor, " samples"]:
     """The errors whose mean selects an epoch: scores, or the losses of a `FlowPosterior`."""
     if isinstance(predictor, FlowPosterior):
-        return predictor.losses(pairs)
+        with AS_WRITTEN.products():
+            return predictor.losses(pairs)
     return scores(predictor, pairs)
 
 

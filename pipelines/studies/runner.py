@@ -29,6 +29,7 @@ from operators.training.checkpoint import load_checkpoint
 from operators.training.evaluate import predictions
 from operators.training.fit import Epoch, Stopped, TrainingError
 from operators.training.identity import MADE_FROM, ForeignError, check_made_from, training_key
+from operators.training.step import AS_WRITTEN
 from operators.transforms import Predictor
 from pdegen.files import (
     BusyError,
@@ -531,7 +532,8 @@ class StudyTraining:
             of, on = self.predictor(device), pairs.to(device)
             assert isinstance(of, FlowPosterior)
             seed = self.experiment.training.seed  # seeds that are pooled have their own x₀
-            draws = of.draw(on.a, on.x, on.y, pairs.ids.tolist(), of.members, seed)
+            with AS_WRITTEN.products():
+                draws = of.draw(on.a, on.x, on.y, pairs.ids.tolist(), of.members, seed)
             return draws.transpose(0, 1).cpu()
 
         return kept_predictions(folder / "draws", self.checkpoint, pairs, draw, noise)

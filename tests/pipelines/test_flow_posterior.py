@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from operators.api import load_model
-from operators.posterior import FlowPosterior
-from operators.training.evaluate import predictions
+from operators.posterior import FlowPosterior, GridFlow
+from operators.training.evaluate import predictions, selection_errors
 from pdegen.generation.generate import generate
 from pdegen.inverse.calibration import crps
 from pdegen.schema import SchemaError
@@ -76,6 +76,22 @@ def test_the_epoch_is_the_one_of_least_loss_of_the_flow(study, cell):
     least = min(epoch.score for epoch in history)
     assert least == pytest.approx(float(losses.mean()), rel=1e-6)
     assert least < 0.6 * history[0].loss
+
+
+def test_draws_and_losses_have_products_in_float32(study, cell, tmp_path, monkeypatch):
+    """As predictions and errors of other operators: TF32 is for the steps of a training."""
+    allowed, velocity = list[bool](), GridFlow.velocity
+
+    def watched(*words):
+        allowed.append(torch.backends.cudnn.allow_tf32)
+        return velocity(*words)
+
+    monkeypatch.setattr(GridFlow, "velocity", watched)
+    training, pairs = study.training(cell), study.test_pairs_of(cell).rows(slice(1))
+    training.drawn(pairs, CPU, tmp_path)
+    selection_errors(training.predictor(CPU), pairs)
+    assert len(allowed) == 2 * 2 * 4 + 1  # two batches of draws by 4 steps of two stages, a loss
+    assert not any(allowed)
 
 
 def test_a_run_is_evaluated_by_means_of_draws(study, cell):
