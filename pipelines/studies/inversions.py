@@ -153,8 +153,6 @@ def check_noise(
             f"{where}: levels of {told.kind} and {tested.kind} noise have different units: set "
             "its level too"
         )
-    if not condition.truth and told.tested({}, where) == tested:
-        raise SchemaError(f"{where}: methods are told this noise: leave the condition out")
 
 
 def check_classical(
@@ -369,9 +367,12 @@ class NoisePlan:
         if len(files) < len(self.conditions):
             raise SchemaError(f"conditions need different names, got {', '.join(self.conditions)}")
         for name, condition in self.conditions.items():
-            for level in self.test_levels:
-                told, where = self.noise(level), f"conditions.{name}.noise"
-                check_noise(told, self.tested(level, name), condition, where)
+            where = f"conditions.{name}.noise"
+            noises = [(self.noise(level), self.tested(level, name)) for level in self.test_levels]
+            for told, tested in noises:
+                check_noise(told, tested, condition, where)
+            if not condition.truth and all(n.tested({}, where) == tested for n, tested in noises):
+                raise SchemaError(f"{where}: methods are told this noise: leave the condition out")
 
     def _check_targets(self) -> None:
         """Raise SchemaError for options that need noise on the inputs."""

@@ -268,6 +268,15 @@ def test_impossible_conditions_are_refused(own, noise, message):
         NoiseStudy(*words, conditions={"c": StudyCondition(noise=noise)})
 
 
+def test_a_level_of_the_data_may_be_one_of_several_that_are_told():
+    words = OWN.with_overrides({"noise.kind": "ensemble"}), "nowhere", Path("out"), (0.1,)
+    conditions = {"c": StudyCondition(noise={"level": 0.2})}
+    plan = NoiseStudy(*words, (0.1, 0.2), 1, conditions=conditions)
+    assert [plan.tested(level, "c").level for level in (0.1, 0.2)] == [0.2, 0.2]
+    with pytest.raises(SchemaError, match="methods are told this noise: leave the condition out"):
+        NoiseStudy(*words, (0.2,), 1, conditions=conditions)
+
+
 def test_conditions_that_set_a_level_may_have_another_unit():
     words = OWN.with_overrides({"noise.kind": "snr"}), "nowhere", Path("out"), (20.0,), (20.0,), 1
     noise = {"kind": "ensemble", "level": 0.1}
