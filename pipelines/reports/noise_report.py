@@ -267,11 +267,13 @@ def write_noise_report(study: NoiseStudy, device: torch.device) -> Path:
 
 
 def times(ratio: float) -> str:
-    """Text that compares two errors, given their ratio.
+    """Text that compares two errors, given their ratio; NaN if the second is 0.
 
-    >>> times(1.004), times(2.5)
-    ('nearly the same error as', '2.5 times the error of')
+    >>> times(1.004), times(2.5), times(math.nan)
+    ('nearly the same error as', '2.5 times the error of', 'an error that is no multiple of that of')
     """
+    if math.isnan(ratio):
+        return "an error that is no multiple of that of"
     return (
         "nearly the same error as" if f"{ratio:.2g}" == "1" else f"{ratio:.2g} times the error of"
     )
