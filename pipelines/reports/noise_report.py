@@ -270,10 +270,10 @@ def times(ratio: float) -> str:
     """Text that compares two errors, given their ratio; NaN if the second is 0.
 
     >>> times(1.004), times(2.5), times(math.nan)
-    ('nearly the same error as', '2.5 times the error of', 'an error that is no multiple of that of')
+    ('nearly the same error as', '2.5 times the error of', 'no multiple of the error of')
     """
     if math.isnan(ratio):
-        return "an error that is no multiple of that of"
+        return "no multiple of the error of"
     return (
         "nearly the same error as" if f"{ratio:.2g}" == "1" else f"{ratio:.2g} times the error of"
     )
