@@ -384,8 +384,9 @@ def together(
 ) -> AnswerFolder:
     """Write the answers of all seeds of a method together, to the conditions with several seeds.
 
-    The answer is the mean of those of the seeds, and so is the probability if all state one. If
-    not, the answers of the seeds, or their draws, are the draws (Lakshminarayanan et al. 2017).
+    The answer is the mean of those of the seeds, and so is the probability if all state one. The
+    draws are those of the seeds if all have some. If neither is so, the answers of seeds without
+    draws are draws, too (Lakshminarayanan et al. 2017).
     """
     first = seeds[0].method
     name, times = f"{first.name}, all seeds together", [e.method.training_seconds for e in seeds]
@@ -409,18 +410,20 @@ def together(
 
 def pool(each: Sequence[Answers]) -> Answers:
     """The answers of several seeds as those of one method, on the cells of the finest."""
-    finest = max(of.a.shape[-1] for of in each)
+    fields = [v for of in each for v in (of.a, of.probability, of.draws) if v is not None]
+    finest = max(v.shape[-1] for v in fields)
     a = np.stack([_onto(of.a, finest) for of in each])
     seconds = [of.seconds for of in each if of.seconds is not None]
     total = np.sum(seconds, axis=0) if len(seconds) == len(each) else None
     stated = [_onto(of.probability, finest) for of in each if of.probability is not None]
-    if len(stated) == len(each):
-        return Answers(a.mean(axis=0), np.mean(stated, axis=0), seconds=total)
+    p = np.mean(stated, axis=0) if len(stated) == len(each) else None
+    if p is not None and any(of.draws is None for of in each):
+        return Answers(a.mean(axis=0), p, seconds=total)
     draws = [
         one if of.draws is None else _onto(of.draws, finest)
         for one, of in zip(a[:, None], each, strict=True)
     ]
-    return Answers(a.mean(axis=0), draws=np.concatenate(draws), seconds=total)
+    return Answers(a.mean(axis=0), p, np.concatenate(draws), seconds=total)
 
 
 def _holds(path: Path, source: Source, condition: str, samples: int) -> bool:

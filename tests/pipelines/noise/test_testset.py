@@ -544,6 +544,15 @@ def test_seeds_together_are_draws_or_a_mean_probability_on_the_finest_cells():
     assert (stated.draws, stated.probability) == (None, pytest.approx(np.full((1, 2, 2), 0.5)))
 
 
+def test_seeds_of_a_flow_keep_their_probability_and_all_draws():
+    p, cells = np.full((1, 2, 2), 0.5), np.ones((2, 2))
+    draws = np.stack([3 * np.kron(p, cells), 12 * np.kron(p, cells)])  # on finer cells than p
+    found = pool([Answers(p, p, draws), Answers(p, p / 2, draws[:1])])
+    assert found.probability == pytest.approx(np.full((1, 4, 4), 0.375))
+    assert found.draws is not None
+    assert found.draws[:, 0, 3, 3] == pytest.approx([1.5, 6.0, 1.5])
+
+
 def test_paired_intervals_are_those_of_the_mean_difference():
     rng = np.random.default_rng(3)
     common = rng.standard_normal((1, 200))
