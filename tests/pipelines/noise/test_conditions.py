@@ -161,7 +161,7 @@ def test_truths_of_three_phases_end_a_study_before_its_trainings(
     phases = {"kind": "phases", "values": [3.0, 6.0, 12.0], "thresholds": [-0.1, 1.2]}
     rare = {"rare": StudyCondition(truth={"problem.coefficient": phases})}
     words = {**words, "train": (0.1,), "conditions": rare}
-    with pytest.raises(SchemaError, match="conditions.rare.truth: methods are told two phases"):
+    with pytest.raises(SchemaError, match=r"conditions\.rare\.truth: methods are told two phases"):
         a_study(experiment, store, tmp_path / "s", **words).run(CPU)
     assert not (tmp_path / "s" / "models").exists()
 

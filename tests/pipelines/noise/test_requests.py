@@ -113,8 +113,14 @@ def test_a_study_of_classical_methods_alone_trains_nothing(study, tmp_path):
         ),
         (["--condition", "all"], "unknown condition 'all': it has none"),
         (
-            ["--condition", "all", "--set", "conditions.a b.noise.level=0.2",
-             "--set", "conditions.A-b.noise.level=0.3"],
+            [
+                "--condition",
+                "all",
+                "--set",
+                "conditions.a b.noise.level=0.2",
+                "--set",
+                "conditions.A-b.noise.level=0.3",
+            ],
             "conditions need different names, got a b, A-b",
         ),
         (
