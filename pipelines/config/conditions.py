@@ -49,8 +49,8 @@ class StudyCondition(Strict):
         are thus other functions of the same random numbers, which no training or validation sample
         has.
 
-        Raises SchemaError if a key is unknown, or if it changes more than the law, the equation or
-        the solver.
+        Raises SchemaError if a key is unknown, if it changes more than the law, the equation or the
+        solver, or if nothing changes.
         """
         where = f"conditions.{name}.truth"
         try:
@@ -66,6 +66,8 @@ class StudyCondition(Strict):
             shapes[1].get(key) != shape for key, shape in shapes[0].items()
         ):
             raise SchemaError(f"{where}: samples have other points than those of {of.name}")
+        if changed.fingerprint == of.fingerprint:
+            raise SchemaError(f"{where}: methods are told these values: leave them out")
         test = of.splits.test  # a recipe has a sample in each split
         numbers = {"samples": test + 2, "first": of.first + of.samples - test - 2}
         return changed.with_overrides(

@@ -1009,9 +1009,9 @@ class Experiment(Strict):
     def chosen_conditions(self, names: Sequence[str]) -> dict[str, StudyCondition]:
         """The conditions with these names, or all for the only name `EVERY`.
 
-        Raises SchemaError for an unknown name.
+        Raises SchemaError for an unknown name, or if there is none.
         """
-        if [*names] == [EVERY]:
+        if [*names] == [EVERY] and self.conditions:
             return {**self.conditions}
         for name in names:
             if name not in self.conditions:

@@ -26,7 +26,7 @@ from pdegen.plugins import plugin_of
 from pdegen.recipe import Recipe
 from pdegen.sampling.noise import SensorNoise
 from pdegen.sampling.noise_law import NoiseLaw
-from pdegen.schema import SchemaError, flattened
+from pdegen.schema import SchemaError, brief, flattened
 from pdegen.store.reading import open_sealed
 from pipelines.config.conditions import StudyCondition
 from pipelines.config.declared import parse_model
@@ -39,6 +39,7 @@ NONE = "none"  # as the only name of a classical method, it stands for no method
 Trained = float | tuple[float, float]  # a level, or the ends of a range of levels
 CONSTANT = "constant"
 _LEAST = 4  # cells along an axis
+_CONDITION_BYTES = 100  # of a name, which ends the names of files
 
 
 @dataclass(frozen=True)
@@ -363,9 +364,14 @@ class NoisePlan:
 
     def _check_conditions(self) -> None:
         """Raise SchemaError if methods cannot be tested under a condition."""
-        files = {name.replace(" ", "-") for name in self.conditions}
+        files = {name.replace(" ", "-").casefold() for name in self.conditions}
         if len(files) < len(self.conditions):
             raise SchemaError(f"conditions need different names, got {', '.join(self.conditions)}")
+        for name in self.conditions:
+            if len(name.encode()) > _CONDITION_BYTES:
+                raise SchemaError(
+                    f"conditions: a name has at most {_CONDITION_BYTES} bytes, got {brief(name)}"
+                )
         for name, condition in self.conditions.items():
             where = f"conditions.{name}.noise"
             noises = [(self.noise(level), self.tested(level, name)) for level in self.test_levels]

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float
 from pdegen.files import write
 from pdegen.inverse.classical import averages
 from pdegen.schema import SchemaError, near
-from pipelines.config.shipped import slug
+from pipelines.config.shipped import check_slugs, slug
 from pipelines.runs.reproduction import toml
 from pipelines.studies.answers import (
     METHOD,
@@ -284,13 +284,7 @@ def leaderboard(
             path = entry.file(condition)
             if path is None:
                 continue
-            of = seeds.setdefault(entry.method.name, [])
-            if entry.method.seed in of:
-                raise SchemaError(
-                    f"{path}: two folders of {entry.method.name!r} with the seed "
-                    f"{entry.method.seed} answer {condition}: give them other names or seeds"
-                )
-            of.append(entry.method.seed)
+            seeds.setdefault(entry.method.name, []).append(entry.method.seed)
             answers = read_answers(path, data, count, phases)
             if note := shuffled(answers, upper[:count], phases):
                 notes.append(f"{path}: {note}")
@@ -364,6 +358,7 @@ def entries(
             count = min(samples or count, count)
             if not _holds(own / f"{condition}.npz", source, condition, count):
                 missing.append((name, own, condition, count))
+    _check_names(result, chosen)
     jobs = [(testset.path, *job) for job in missing]
     for done, line in enumerate(_finished(jobs, workers), 1):
         progress(f"{done}/{len(jobs)} {line}")
@@ -373,6 +368,36 @@ def entries(
     several = [each for each in by_name.values() if len(each) > 1]
     pooled = [together(testset, each, folder, chosen, samples) for each in several]
     return [*result, *(entry for entry in pooled if entry.conditions)]
+
+
+def _check_names(entries: Sequence[AnswerFolder], chosen: Sequence[str]) -> None:
+    """Raise SchemaError if two folders of a name and seed answer a condition, or if the names of
+    methods with several seeds differ too little for their folders."""
+    answered = set[tuple[str, int, str]]()
+    for entry in entries:
+        method = entry.method
+        for condition in chosen:
+            if condition not in (entry.conditions or ()) and entry.file(condition) is None:
+                continue
+            if (answer := (method.name, method.seed, condition)) in answered:
+                raise SchemaError(
+                    f"{entry.folder}: two folders of {method.name!r} with the seed {method.seed} "
+                    f"answer {condition}: give them other names or seeds"
+                )
+            answered.add(answer)
+    names = [entry.method.name for entry in entries]
+    pooled = [pooled_name(name) for name in dict.fromkeys(names) if names.count(name) > 1]
+    for name in (name for name in pooled if name in names):
+        raise SchemaError(f"{name!r} is the name of several seeds here: give the method another")
+    try:
+        check_slugs(pooled, "methods")
+    except ValueError as error:
+        raise SchemaError(str(error)) from None
+
+
+def pooled_name(name: str) -> str:
+    """The name of all seeds of a method."""
+    return f"{name}, all seeds together"
 
 
 def together(
@@ -385,11 +410,11 @@ def together(
     """Write the answers of all seeds of a method together, to the conditions with several seeds.
 
     The answer is the mean of those of the seeds, and so is the probability if all state one. The
-    draws are those of the seeds. Without draws and probabilities, the answers of the seeds are the
-    draws (Lakshminarayanan et al. 2017).
+    draws are those of the seeds if all have some. If neither is so, the answers of seeds without
+    draws are draws, too (Lakshminarayanan et al. 2017).
     """
     first = seeds[0].method
-    name, times = f"{first.name}, all seeds together", [e.method.training_seconds for e in seeds]
+    name, times = pooled_name(first.name), [e.method.training_seconds for e in seeds]
     time = None if None in times else sum(filter(None, times))
     facts = {"name": name, "pooled": len(seeds), "training_seconds": time}
     method = first.model_copy(update=facts)
@@ -410,19 +435,20 @@ def together(
 
 def pool(each: Sequence[Answers]) -> Answers:
     """The answers of several seeds as those of one method, on the cells of the finest."""
-    finest = max(of.a.shape[-1] for of in each)
+    fields = [v for of in each for v in (of.a, of.probability, of.draws) if v is not None]
+    finest = max(v.shape[-1] for v in fields)
     a = np.stack([_onto(of.a, finest) for of in each])
     seconds = [of.seconds for of in each if of.seconds is not None]
     total = np.sum(seconds, axis=0) if len(seconds) == len(each) else None
     stated = [_onto(of.probability, finest) for of in each if of.probability is not None]
-    probability = np.mean(stated, axis=0) if len(stated) == len(each) else None
-    if probability is not None and all(of.draws is None for of in each):
-        return Answers(a.mean(axis=0), probability, seconds=total)
+    p = np.mean(stated, axis=0) if len(stated) == len(each) else None
+    if p is not None and any(of.draws is None for of in each):
+        return Answers(a.mean(axis=0), p, seconds=total)
     draws = [
         one if of.draws is None else _onto(of.draws, finest)
         for one, of in zip(a[:, None], each, strict=True)
     ]
-    return Answers(a.mean(axis=0), probability, np.concatenate(draws), seconds=total)
+    return Answers(a.mean(axis=0), p, np.concatenate(draws), seconds=total)
 
 
 def _holds(path: Path, source: Source, condition: str, samples: int) -> bool:

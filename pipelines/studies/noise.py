@@ -17,6 +17,7 @@ from operators.data import Samples
 from operators.transforms import PhaseValues
 from pdegen.api import open as open_dataset
 from pdegen.domains import Box
+from pdegen.equations.base import SampleError
 from pdegen.generation.generate import RecipeJob, generate
 from pdegen.inverse.classical import ALGORITHM, Estimate
 from pdegen.recipe import Recipe
@@ -119,13 +120,15 @@ class NoiseStudy(NoisePlan, Study[Cell]):
             self._check_truths(self.recipe(condition), f"conditions.{condition}.truth")
 
     def _check_truths(self, recipe: Recipe, where: str) -> None:
-        """Raise SchemaError if truths cannot be solved here, or have more phases than methods are
-        told."""
+        """Raise SchemaError if truths cannot be drawn or solved here, or have not two phases as
+        methods are told."""
         recipe.problem.check_solver()
-        if self.values is None or self.names[1] in recipe.problem.physics().phases:
-            return
-        if len(np.unique(recipe.compute(range(2))[self.names[1]])) > 2:
-            raise SchemaError(f"{where}: methods are told two phases, the truths have more values")
+        try:
+            recipe.stream(0)  # raises if no sample can be selected
+        except SampleError as error:
+            raise SchemaError(f"{where}: {error}") from None
+        if self.values is not None and self.names[1] not in recipe.problem.physics().phases:
+            _check_two(recipe.compute(range(2))[self.names[1]], where)
 
     def claim(self, device: torch.device, resume: bool, overwrite: bool) -> None:
         recorded = recorded_study(self.folder) if resume else {}
@@ -234,6 +237,7 @@ class NoiseStudy(NoisePlan, Study[Cell]):
         if part.method == TRUTH:
             url = self.truths(part.condition)
             generate(self.recipe(part.condition), url, resume=Objects(url).exists())
+            self.truth_under(part.condition)  # raises if they have not two phases
             return Row()
         if part.at is None:
             self.training(part).run(how)
@@ -331,8 +335,11 @@ class NoiseStudy(NoisePlan, Study[Cell]):
         """True coefficients, or their means over cells, with the phases that methods are told."""
         if self.values is None or condition not in self.shifted:
             return true
-        stored = open_dataset(self.truths(condition), "test")[self.names[1]].values
-        below, above = float(stored.min()), float(stored.max())
+        phases = self.recipe(condition).problem.physics().phases.get(self.names[1])
+        if phases is None:
+            stored = open_dataset(self.truths(condition), "test")[self.names[1]].values
+            phases = _check_two(stored, f"conditions.{condition}.truth")
+        below, above = phases
         (low, high), told = self.values, self.values == (below, above)
         return true if told else low + (high - low) / (above - below) * (true - below)
 
@@ -520,6 +527,15 @@ class NoiseStudy(NoisePlan, Study[Cell]):
         spent += self.solved_samples * started.solve_seconds
         saved = alone.inference_seconds - started.inference_seconds
         return spent / saved if saved > 0 else math.inf
+
+
+def _check_two(a: np.ndarray, where: str) -> tuple[float, float]:
+    """The two values of true coefficients. Raises SchemaError if they have not two."""
+    found = np.unique(a).tolist()
+    if len(found) != 2:
+        number = "one value" if len(found) == 1 else "more values"
+        raise SchemaError(f"{where}: methods are told two phases, the truths have {number}")
+    return found[0], found[1]
 
 
 def values_of(fields: torch.Tensor) -> np.ndarray:

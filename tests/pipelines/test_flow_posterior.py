@@ -67,6 +67,14 @@ def test_a_study_scores_the_draws_of_a_flow(study, cell):
     assert np.mean(scores["crps"]) < np.mean(point)
 
 
+def test_seeds_draw_from_sources_of_their_own(study, cell, tmp_path):
+    training, pairs = study.training(cell), study.test_pairs_of(cell)
+    seeded = training.experiment.with_overrides({"training.seed": 3})
+    drawn = replace(training, experiment=seeded).drawn(pairs, CPU, tmp_path)
+    model, numbers = load_model(training.checkpoint), pairs.ids.tolist()
+    assert drawn.equal(model.draw(pairs.a, samples=numbers, seed=3).transpose(0, 1))
+
+
 def test_the_epoch_is_the_one_of_least_loss_of_the_flow(study, cell):
     training = study.training(cell)
     history = training.finished()

@@ -154,6 +154,18 @@ def test_a_changed_condition_makes_its_rows_stale_and_no_others(study):
         assert (other.kept(part) is None) == stale
 
 
+def test_truths_of_three_phases_end_a_study_before_its_trainings(
+    experiment, store, tmp_path, words
+):
+    """The third phase is too rare for the first two samples."""
+    phases = {"kind": "phases", "values": [3.0, 6.0, 12.0], "thresholds": [-0.1, 1.2]}
+    rare = {"rare": StudyCondition(truth={"problem.coefficient": phases})}
+    words = {**words, "train": (0.1,), "conditions": rare}
+    with pytest.raises(SchemaError, match=r"conditions\.rare\.truth: methods are told two phases"):
+        a_study(experiment, store, tmp_path / "s", **words).run(CPU)
+    assert not (tmp_path / "s" / "models").exists()
+
+
 def test_a_stopped_study_goes_on_to_the_same_truths(experiment, store, study, tmp_path, words):
     chosen = {"contrast": FOUR["contrast"]}
     words = {**words, "train": (0.1,), "conditions": chosen}

@@ -105,6 +105,28 @@ def test_a_study_of_classical_methods_alone_trains_nothing(study, tmp_path):
             [*condition("truth.coefficient={kind='log-normal'}")],
             "conditions.c.truth: methods are told two phases, the truths have more values",
         ),
+        ([*condition("truth.above=12.0")], "conditions.c.truth: methods are told these values: le"),
+        ([*condition("truth.above=3")], "conditions.c.truth: methods are told two phases, .* one"),
+        (
+            [*condition("truth.select={statistic='share',low=2,high=3}")],
+            r"conditions.c.truth: sample 0: none of 1000 attempts has a share in \[2, 3\]",
+        ),
+        (["--condition", "all"], "unknown condition 'all': it has none"),
+        (
+            [
+                "--condition",
+                "all",
+                "--set",
+                "conditions.a b.noise.level=0.2",
+                "--set",
+                "conditions.A-b.noise.level=0.3",
+            ],
+            "conditions need different names, got a b, A-b",
+        ),
+        (
+            ["--condition", "all", "--set", f"conditions.{101 * 'x'}.noise.level=0.2"],
+            "conditions: a name has at most 100 bytes, got 'xxx",
+        ),
         ([*condition("noise.level=-1")], "conditions.c.noise: the level of ensemble noise must be"),
         (["--cells", "3"], "cells must be at least 4, got 3"),
         (["--cells", "14"], "it must be 1 to 13"),

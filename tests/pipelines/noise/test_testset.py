@@ -519,6 +519,32 @@ def test_shuffled_samples_are_noticed(made, score, tmp_path):
     assert "are the samples shuffled?" in page
 
 
+@pytest.mark.parametrize(
+    ("names", "seeds", "message"),
+    [
+        (["ours", "ours"], [1, 1], "two folders of 'ours' with the seed 1 answer full-0.01"),
+        (["ours", "ours", "ours, all seeds together"], [0, 1, 0], "is the name of several seeds"),
+        (["my method"] * 2 + ["My-Method"] * 2, [0, 1, 0, 1], "names of methods must differ"),
+    ],
+)
+def test_names_that_cannot_be_told_apart_are_refused(made, score, tmp_path, names, seeds, message):
+    folders = [
+        folder_of(tmp_path / f"m{k}", made, truth, name, ["full-0.01"], seed=seed)
+        for k, (name, seed) in enumerate(zip(names, seeds, strict=True))
+    ]
+    outcome = score(*folders)
+    assert (outcome.status, len(outcome.err)) == (2, 1)
+    assert message in outcome.err[0]
+    assert not (tmp_path / "board" / "answers").exists()
+
+
+def test_folders_that_share_no_condition_are_not_pooled(made, score, tmp_path):
+    for name in ("full-0.01", "second"):
+        folder_of(tmp_path / name, made, truth, conditions=[name])
+    assert score(tmp_path / "full-0.01", tmp_path / "second").status == 0
+    assert {method for method, *_ in scores_of(tmp_path / "board")} == {"mine"}
+
+
 def test_seeds_are_one_method_and_missing_conditions_leave_it_without_a_rank(made, score, tmp_path):
     rng = np.random.default_rng(0)
 
@@ -563,6 +589,15 @@ def test_seeds_together_are_draws_or_a_mean_probability_on_the_finest_cells():
     assert flows.draws[:, 0, 0, 0] == pytest.approx([0.8, 1.8, 0.8, 2.8])
     stated = pool([Answers(p, probability=p), Answers(p, probability=1 - p)])
     assert (stated.draws, stated.probability) == (None, pytest.approx(np.full((1, 2, 2), 0.5)))
+
+
+def test_seeds_of_a_flow_keep_their_probability_and_all_draws():
+    p, cells = np.full((1, 2, 2), 0.5), np.ones((2, 2))
+    draws = np.stack([3 * np.kron(p, cells), 12 * np.kron(p, cells)])  # on finer cells than p
+    found = pool([Answers(p, p, draws), Answers(p, p / 2, draws[:1])])
+    assert found.probability == pytest.approx(np.full((1, 4, 4), 0.375))
+    assert found.draws is not None
+    assert found.draws[:, 0, 3, 3] == pytest.approx([1.5, 6.0, 1.5])
 
 
 def test_paired_intervals_are_those_of_the_mean_difference():
