@@ -348,7 +348,7 @@ def test_the_law_of_the_field_is_not_used(models, u, std):
 def test_data_that_no_phases_explain_end_without_an_interface(models, std):
     """Values far above every solution leave one phase, in which no change moves anything."""
     found = LevelSet(models)(np.full((N, N), 0.5), 1e-3 * std)
-    assert np.all(np.isfinite(found.a))
+    assert np.all(np.isfinite(found.fraction))
     assert not found.converged
 
 

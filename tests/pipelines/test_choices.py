@@ -140,8 +140,10 @@ def test_records_of_default_trainings_are_those_of_earlier_versions():
 
 @pytest.mark.parametrize("name", names("experiment"))
 def test_every_shipped_experiment_is_its_record(name):
+    """Records leave out conditions, which are for studies."""
     experiment = load_experiment(name)
-    assert Experiment.parse(experiment.model_dump(mode="json"), name) == experiment
+    recorded = Experiment.parse(experiment.model_dump(mode="json"), name)
+    assert recorded == experiment.model_copy(update={"conditions": {}})
 
 
 def test_former_keys_are_those_of_the_cycle():
