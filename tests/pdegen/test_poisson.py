@@ -48,7 +48,8 @@ def test_five_points_are_those_of_a_sparse_elimination(k):
     f = RNG.standard_normal((24, 24))
     expected = spsolve(a, np.where(inner, f, 0).ravel()).reshape(24, 24)
     found = SineSolver(24, k, compact=False)(f)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12 * abs(expected).max())
+    # rounding of the elimination times the condition, 24² · 4/π²
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-11 * abs(expected).max())
 
 
 @pytest.mark.parametrize("k", [0.0, 6.0])
