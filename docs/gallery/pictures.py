@@ -32,6 +32,7 @@ PANELS: dict[str, tuple[int, ...]] = {
     "waves": (-1,),
     "darcy": (1, 5),
     "darcy-contrast": (0, -1),
+    "membrane-64": (0, -1),
     "darcy-source": (0, -1),
     "darcy-inclusion": (0, 8),
     "elasticity": (1,),

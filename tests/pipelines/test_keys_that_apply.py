@@ -60,6 +60,7 @@ SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "steps": ("circle", {"training": {"schedule": {"name": "steps", "every": 1}}}),
     "huber": ("circle", {"training": {"loss": {"name": "huber"}}}),
     "squared": ("circle", {"training": {"loss": {"name": "squared-h1"}}}),
+    "flow": ("circle", {"training": {"loss": {"name": "flow"}}}),
     "l2": ("circle", {"training": {"loss": {"name": "l2"}}}),
     "square": ("square", {"training": {"loss": {"name": "weighted-h1"}}}),
     "mesh": ("mesh", {"training": {"loss": {"name": "l2"}}}),
@@ -110,6 +111,7 @@ EACH: dict[str, list[tuple[str, Any]]] = {
     "pointwise": [("normalization.eps", 0.5)],
     "huber": [("training.loss.delta", 0.5)],
     "squared": [("training.loss.gamma", 0.5), ("training.loss.weighted", True)],
+    "flow": [("training.loss.members", 3), ("training.loss.steps", 2)],
     "sgd": [
         ("training.optimizer.momentum", 0.5), ("training.optimizer.nesterov", True),
         ("training.optimizer.weight_decay", 0.5),

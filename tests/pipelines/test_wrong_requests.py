@@ -171,7 +171,8 @@ REFUSED = [  # a request, and a pattern of what is said
         "conditions.c.noise: kind: unknown kind 'pink'",
     ),
     (
-        "run burgers-stream-quick --set data.stream.overrides.select.statistic=energy "
+        "run burgers-quick --set data.stream.recipe=burgers-quick "
+        "--set data.stream.overrides.select.statistic=energy "
         "--set data.stream.overrides.select.low=0.0 --set data.stream.overrides.select.high=1e3",
         "select chooses samples of stores, a stream has all: leave it out",
     ),
