@@ -545,10 +545,10 @@ class InputStatistic:
     """A number of the input of a sample, by which a recipe may select samples.
 
     Args:
-        drawn: Its value for the sample of a seed and a number, on a grid that no resolution
-            changes. A sample is thus the same function at every resolution.
-        stored: Its values for stored samples, and the largest differences from `drawn` that
-            another grid explains.
+        drawn: Function of a seed and the number of a sample, which gives the number on a grid that
+            no resolution changes. A sample is thus the same function at every resolution.
+        stored: Function of stored values, which gives the number of each sample and the largest
+            difference from `drawn` that the stored grid explains.
     """
 
     drawn: Callable[[int, int], float]

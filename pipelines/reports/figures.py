@@ -334,7 +334,7 @@ _FLOOR = 1e-16  # of errors on a logarithmic axis
 
 
 def watched_quantity(loss: str) -> str:
-    """What the selection samples of a training with this loss are scored by."""
+    """Name of the score by which a training with this loss chooses its epoch."""
     return "loss of the flow" if loss == "flow" else "relative L² error"
 
 

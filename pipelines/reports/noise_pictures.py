@@ -305,7 +305,7 @@ class Reconstructions:
 
     @property
     def _which(self) -> str:
-        """Which test sample is shown, in words."""
+        """Words that say which test sample is shown."""
         word = "median" if self.row is None else "worst"
         highest = self.study.word(max(self.study.test_levels))
         return f"the {word} one of {self._ordered[0]} at level {highest}"

@@ -200,11 +200,15 @@ def _unknown(study: NoiseStudy) -> Facts:
     if not study.classical:
         reason = study.inversions.absent
         return [*facts, ("Classical methods", f"none: {reason}")] if reason else facts
-    points, cells = study.experiment.data.finest_resolution, study.inversions.setting.cells
-    power = exponent(study)
-    grid = f"{cells}{power} {'points' if study.values is None else 'cells'}"
-    facts.append(("Classical methods", f"data on {points}{power} points → {grid}"))
+    points = f"{study.experiment.data.finest_resolution}{exponent(study)} points"
+    facts.append(("Classical methods", f"data on {points} → {_inversion_grid(study)}"))
     return facts
+
+
+def _inversion_grid(study: NoiseStudy) -> str:
+    """The grid on which classical methods reconstruct, such as "43² cells"."""
+    where = "points" if study.values is None else "cells"
+    return f"{study.inversions.setting.cells}{exponent(study)} {where}"
 
 
 def _classical(results: Results, part: Cell) -> str:
@@ -333,9 +337,9 @@ class _NoiseReport:
         """Section about the error of each method at each test level."""
         study, results = self.study, self.results
         total, groups = len(study.truth), results.groups
-        error, several = MEASURES[results.primary], results.primary != "errors"
+        error, renamed = MEASURES[results.primary], results.primary != "errors"
         text = [
-            f"{error.title}{', here called error' * several}: {error.meaning} Means over the first "
+            f"{error.title}{', here called error' * renamed}: {error.meaning} Means over the first "
             "n test samples, of errors that are averaged over the seeds; ± is half of Student's "
             "95 % interval of the mean over the samples, here and in all of this report.",
             *(
@@ -388,14 +392,13 @@ class _NoiseReport:
 
     def costs(self) -> list[Section]:
         """Section about the weights and costs of classical methods; none without them."""
-        study, text = self.study, list[str]()
-        table = self.results.cost_table(Execution(self.device))
+        study, table = self.study, self.results.cost_table(Execution(self.device))
         if not table.rows:
             return []
-        text.append(
+        text = [
             "seconds: processor time of one sample, samples one after another. solves: systems of "
             "equations of any size for one sample, tangents and adjoints included."
-        )
+        ]
         if study.corrected:
             text.append(
                 "A corrected model is a model whose prediction starts steps of "
@@ -456,11 +459,12 @@ class _NoiseReport:
             for level, _, share, ratio in _sizes(study, [study.noise(e) for e in single])[0]
         )
         sentences = [
-            f"{job.headline}" if job is not None else f"Data of {study.store}",
+            job.headline if job is not None else f"Data of {study.store}",
             law,
             f"Map: {learned(study)}",
             f"Noise of {target if study.on_targets else input}: {experiment.noise.kind}, level and "
-            f"size {sizes}",
+            f"size {sizes}, with the standard deviations s of the noise and σ of the data over "
+            "samples",
         ]
         if study.train_levels:
             names = ", ".join(study.operator(Cell(0.0, operator=o)) for o in study.experiments)
@@ -478,9 +482,8 @@ class _NoiseReport:
             methods = "; ".join(
                 f"{', '.join(names)} (told {words})" for words, names in told.items()
             )
-            cells = f"{study.inversions.setting.cells}{exponent(study)}"
             sentences.append(
-                f"Classical methods reconstruct on {cells} points or cells, and their weights are "
+                f"Classical methods reconstruct on {_inversion_grid(study)}, and their weights are "
                 f"chosen on {number_of(study.tuned_on, 'validation sample')}: {methods}"
             )
         scores = [results.primary, *(["crps"] if "crps" in results.measured else [])]
