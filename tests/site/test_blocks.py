@@ -10,6 +10,7 @@ import re
 import shlex
 import sys
 import tomllib
+from pathlib import Path
 
 import pytest
 import typer
@@ -56,6 +57,18 @@ LARGE = rf"(?:\d{{2,}}|{TENS})"  # ten or more
 REGISTERED = r"(?:\w+ )?(?:operators|equations|recipes|solvers|experiments|benchmarks|presets)\b"
 COUNT = re.compile(rf"\b{LARGE} {REGISTERED}", re.I)  # of what is there, which changes
 SHARE = re.compile(rf"\b(?:\d+|{TENS}) of {LARGE} {REGISTERED}", re.I)
+
+
+def test_each_page_stands_in_a_list_of_contents(root):
+    docs = root / "docs"
+    listed = {docs / "index.md"}
+    for page in pages(root):
+        for language, text in blocks(page):
+            if language.startswith("{toctree}"):
+                names = [line for line in text.splitlines() if line and not line.startswith(":")]
+                paths = [str(docs) + n if n[0] == "/" else f"{page.parent}/{n}" for n in names]
+                listed |= {Path(f"{path}.md") for path in paths}
+    assert not set(pages(root)) - listed
 
 
 def test_pages_do_not_count_what_is_registered(root):
