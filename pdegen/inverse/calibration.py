@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import scipy  # pyright: ignore[reportMissingTypeStubs]
 from jaxtyping import Float, Int
 
 Truth = Float[np.ndarray, " *shape"]
@@ -206,6 +207,23 @@ class ConformalBand:
     def interval(self, estimate: np.ndarray, scale: np.ndarray | float) -> tuple[Truth, Truth]:
         """Lower and upper ends of the band."""
         return estimate - self.quantile * scale, estimate + self.quantile * scale
+
+
+def gaussian_crps(mean: Truth, deviation: Truth, truth: Truth) -> Truth:
+    """CRPS of the law N(m, s²): s (z (2Φ(z) - 1) + 2φ(z) - 1/√π) with z = (y - m)/s.
+
+    It is |y - m| where s = 0.
+
+    References: T. Gneiting and A. Raftery (see `crps`), section 4.2.
+
+    >>> float(gaussian_crps(np.array(0.0), np.array(1.0), np.array(0.0)).round(4))
+    0.2337
+    """
+    error = truth - mean
+    deviation = np.maximum(deviation, 1e-9 * abs(error) + np.finfo(float).tiny)
+    z = error / deviation
+    density = np.exp(-(z**2) / 2) * math.sqrt(2 / math.pi)  # 2φ(z)
+    return deviation * (z * scipy.special.erf(z / math.sqrt(2)) + density - 1 / math.sqrt(math.pi))
 
 
 def _in_range(level: float) -> None:

@@ -521,6 +521,14 @@ def study_noise_command(
     condition: StudyConditions = None,
     cells: Cells = None,
     seeds: Seeds = 1,
+    conformal: Annotated[
+        bool,
+        typer.Option(
+            "--conformal",
+            help="Judge conformal bands of operators: half of the validation samples chooses the "
+            "epoch, half calibrates.",
+        ),
+    ] = False,
     out: Out = None,
     data: Store = None,
     set_: Set = None,
@@ -541,7 +549,8 @@ def study_noise_command(
     from pipelines.studies.noise import NoiseStudy
 
     original = load_experiment(experiment, data)
-    declared, operators = operator_experiments(original, model or (), parsed(set_), data)
+    overrides = parsed(set_) | ({"training.conformal": True} if conformal else {})
+    declared, operators = operator_experiments(original, model or (), overrides, data)
     conditions = declared.chosen_conditions(list(dict.fromkeys(condition or [])))
     declared, operators = declared.unconditioned, tuple(o.unconditioned for o in operators)
     launch = Launch(workers, device, resume, overwrite)
@@ -669,6 +678,13 @@ def score_command(
     methods: AnswerSources,
     condition: Conditions = None,
     samples: FirstSamples = None,
+    conformal: Annotated[
+        bool,
+        typer.Option(
+            "--conformal",
+            help="Answer validation samples, too, and judge bands calibrated on them.",
+        ),
+    ] = False,
     out: Out = None,
     workers: Processes = 1,
 ) -> None:
@@ -681,14 +697,15 @@ def score_command(
     from pipelines.reports.leaderboard_report import write_leaderboard
     from pipelines.runs.folder import FolderClaim
     from pipelines.studies.answers import conditions_of
-    from pipelines.studies.leaderboard import entries, leaderboard
+    from pipelines.studies.leaderboard import checked_entries, entries, leaderboard
     from pipelines.studies.testset import open_testset
 
     made = open_testset(testset)
     chosen = list(conditions_of(made, condition or []))
     folder = out or Path("runs") / f"{made.declared.name}-leaderboard"
+    checked = checked_entries(made, methods, folder / "answers", chosen, samples, conformal)
     claim = FolderClaim("leaderboard", "leaderboard.json")
     claim.claim(folder, {"testset": made.digest}, same=("testset",), resume=True)
-    answered = entries(made, methods, folder / "answers", chosen, samples, workers, note)
-    board = leaderboard(made, answered, chosen, samples)
+    answered = entries(made, checked, folder / "answers", chosen, samples, workers, note, conformal)
+    board = leaderboard(made, answered, chosen, samples, conformal)
     say(write_leaderboard(board, answered, folder, command_line()))

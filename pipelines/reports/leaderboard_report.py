@@ -30,7 +30,7 @@ from pipelines.runs.comparison import mean_interval
 from pipelines.studies.answers import Answers, read_answers
 from pipelines.studies.inversions import CONSTANT
 from pipelines.studies.leaderboard import PRIMARY, AnswerFolder, Leaderboard
-from pipelines.studies.scores import FEWEST, MEASURES
+from pipelines.studies.scores import BANDS, BANDS_TEXT, FEWEST, MEASURES
 from pipelines.studies.testset import TestSet
 
 _PANELS = 5  # images in a row
@@ -54,6 +54,7 @@ def write_leaderboard(
             part.ranks(),
             *part.levels(),
             *part.calibration(),
+            *part.bands(),
             part.robustness(),
             part.costs(),
             part.reconstructions(),
@@ -194,6 +195,26 @@ class _Part:
         header = ("method", "condition", *(MEASURES[n].column or MEASURES[n].title for n in names))
         text = tuple(f"{MEASURES[n].title}: {MEASURES[n].meaning}" for n in names)
         return [Section("Calibration", text, (Table(lines, header),))]
+
+    def bands(self) -> list[Section]:
+        """What conformal bands hold in all conditions, and the size of their sets."""
+        names = [f"band_{kind}{what}" for kind in BANDS for what in ("", "_width")]
+        lines = [
+            (self._label(m), condition, *(self._printed(m, condition, name) for name in names))
+            for condition in self.board.conditions
+            for m in self.methods
+            if names[0] in self.board.scores.get((m, condition), {})
+        ]
+        if not lines:
+            return []
+        how = (
+            "They are calibrated on the second half of the validation samples, which have the "
+            "noise that methods are told and chose no epoch; the weights of classical methods are "
+            "chosen in the first half."
+        )
+        header = (word for kind in BANDS for word in (kind, f"size of {kind}"))
+        table = Table(lines, ("method", "condition", *header))
+        return [Section("Conformal bands", (BANDS_TEXT, how), (table,))]
 
     def robustness(self) -> Section:
         """The area in all conditions, and its ratio to the core condition of the same sensors and

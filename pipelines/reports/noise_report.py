@@ -36,7 +36,7 @@ from pipelines.runs.evaluation import provenance
 from pipelines.studies.inversions import ALL, CONSTANT, NONE, Cell
 from pipelines.studies.noise import NoiseStudy
 from pipelines.studies.runner import Execution, Row
-from pipelines.studies.scores import MEASURES
+from pipelines.studies.scores import BANDS_TEXT, MEASURES
 
 
 def noise_section(study: NoiseStudy) -> Section:
@@ -159,7 +159,8 @@ def reported_epoch(study: NoiseStudy) -> str:
     noise = "without noise" if study.on_targets else "with the training noise"
     if study.experiment.training.protocol == "published":
         return f"the last; test samples {noise} were watched during training"
-    return f"the best on validation samples {noise}"
+    half = "the first half of the " * study.experiment.training.conformal
+    return f"the best on {half}validation samples {noise}"
 
 
 def _fewer(results: Results) -> str:
@@ -257,6 +258,7 @@ def write_noise_report(study: NoiseStudy, device: torch.device) -> Path:
             *captions(experiment.name, study.test_levels, part.results.rows),
             Section("Errors against the level", pictures=error_pictures(part.results)),
             *part.calibration(),
+            *part.bands(),
             *part.robustness(),
             *part.costs(),
             *part.measures(),
@@ -389,6 +391,17 @@ class _NoiseReport:
             for name in used
         ]
         return [Section("Calibration", tuple(text), (table,))]
+
+    def bands(self) -> list[Section]:
+        """Section about conformal bands; none if none are calibrated."""
+        table = self.results.band_table()
+        if not table.rows:
+            return []
+        how = (
+            "They are calibrated on the second half of the validation samples, with the noise of "
+            "each operator's training; the first half chose its epoch."
+        )
+        return [Section("Conformal bands", (BANDS_TEXT, how), (table,))]
 
     def costs(self) -> list[Section]:
         """Section about the weights and costs of classical methods; none without them."""

@@ -16,11 +16,20 @@ from pipelines.runs.comparison import Difference, mean_interval
 from pipelines.studies.inversions import CONSTANT, Cell
 from pipelines.studies.noise import NoiseStudy
 from pipelines.studies.runner import Execution, Row, mean_and_spread
-from pipelines.studies.scores import MEASURES, csv_text
+from pipelines.studies.scores import BANDS, MEASURES, csv_text
 
 Rows = Mapping[Cell, Sequence[Sequence[Row]]]  # of a method: at each test level, one for each seed
 
-CALIBRATION = ("coverage", "width", "points", "brier", "set_coverage", "set_size")
+CALIBRATION = (
+    "coverage",
+    "width",
+    "points",
+    "points_width",
+    "points_crps",
+    "brier",
+    "set_coverage",
+    "set_size",
+)
 UNEXPLAINED = 3.0  # misfit from which on an inversion has failed; the noise explains 1
 _ROUNDING = 1e-6  # relative; an interval below it is rounding
 
@@ -217,6 +226,19 @@ class Results:
             if any(name in row.scores for name in names for seeds in levels for row in seeds)
         ]
         return self._measures(["crps", *names] if names else [], stating)
+
+    def band_table(self) -> Table:
+        """What conformal bands hold and their width, of the methods that have some."""
+        names = [f"band_{kind}{what}" for kind in BANDS for what in ("", "_width")]
+        width = "width" if self.study.values is None else "size"
+        lines = [
+            (self.study.label(method), f"{level:g}", condition or "experiment",
+             *(significant(mean_and_spread(seeds, name)[0]) for name in names))
+            for condition, method, level, seeds in self._all_tests()
+            if names[0] in seeds[0].scores
+        ]  # fmt: skip
+        titles = (word for kind in BANDS for word in (kind, f"{width} of {kind}"))
+        return Table(lines, ("method", self.level, "condition", *titles))
 
     def _measures(self, names: Sequence[str], methods: Iterable[Cell]) -> Table:
         lines = [

@@ -357,6 +357,10 @@ class NoisePlan:
                 "--train-levels none leaves classical methods alone: it excludes --model, "
                 "--method none and noise on the targets"
             )
+        if not self.train_levels and self.experiment.training.conformal:
+            raise SchemaError(
+                "training.conformal is for operators, --train-levels none trains none"
+            )
         if self.seeds < 1:
             raise SchemaError(f"seeds must be at least 1, got {self.seeds}")
         check_classical(self.inversion_samples, self.assumed_levels, self.cells, self.only)

@@ -16,6 +16,7 @@ from jaxtyping import Bool, Float
 from pdegen.files import write
 from pdegen.inverse.classical import averages
 from pdegen.schema import SchemaError, near
+from pipelines.config.experiment import CALIBRATING
 from pipelines.config.shipped import check_slugs, slug
 from pipelines.runs.reproduction import toml
 from pipelines.studies.answers import (
@@ -29,9 +30,9 @@ from pipelines.studies.answers import (
     read_answers,
     read_method,
 )
-from pipelines.studies.inversions import CONSTANT
-from pipelines.studies.scores import MEASURES, Reconstructed, Stated, csv_text, measured
-from pipelines.studies.testset import TestSetFolder
+from pipelines.studies.inversions import CONSTANT, TUNED_ON
+from pipelines.studies.scores import MEASURES, Bands, Reconstructed, Stated, csv_text, measured
+from pipelines.studies.testset import DATA, VALIDATION, SensorData, TestSetFolder
 
 PRIMARY = ("misclassified", "crps")
 _DRAWS = 10_000  # bootstrap samples
@@ -45,12 +46,13 @@ class AnswerFolder:
     folder: Path
     method: MethodFacts
     conditions: Sequence[str] | None = None  # those that it answers; by default those of its files
+    source: str = ""  # run or classical method that makes the answers; empty for those of others
 
-    def file(self, condition: str) -> Path | None:
+    def file(self, condition: str, part: str = DATA) -> Path | None:
         """The file with the answers to a condition; None if there is none."""
         if self.conditions is not None and condition not in self.conditions:
             return None
-        return answer_file(self.folder, condition)
+        return answer_file(self.folder, condition, part)
 
 
 def scored(
@@ -58,27 +60,29 @@ def scored(
     upper: Bool[np.ndarray, "n m m"],
     phases: tuple[float, float],
     told: bool = True,
+    bands: Bands | None = None,
 ) -> dict[str, list[float]]:
     """All measures of answers to samples whose upper phase is `upper`, a number for each sample.
-
-    Reconstructions and probabilities on other cells are averaged exactly onto those of the truth.
 
     Args:
         phases: The two values of the coefficient that methods are told.
         told: Whether these are its values. If not, reconstructions count as the nearer of the two.
+        bands: Conformal bands of the method.
     """
-    low, high = phases
-    truth = low + (high - low) * upper.astype(np.float64)
     if not told:
-        answers = replace(answers, a=np.where(answers.a > (low + high) / 2, high, low))
-    stated = None
-    if answers.probability is not None or answers.draws is not None:
-        p = answers.probability
-        stated = Stated(
-            truth, answers.a, None if p is None else _onto(p, truth.shape[-1]), draws=answers.draws
-        )
-    fields = _onto(answers.a, truth.shape[-1])
-    return measured(Reconstructed(fields, truth, phases, stated=stated))
+        answers = replace(answers, a=np.where(answers.a > sum(phases) / 2, phases[1], phases[0]))
+    stated = on_truth(answers, upper, phases)
+    return measured(Reconstructed(stated.a, stated.truth, phases, stated=stated, bands=bands))
+
+
+def on_truth(
+    answers: Answers, upper: Bool[np.ndarray, "n m m"], phases: tuple[float, float]
+) -> Stated:
+    """The answers beside the truth. Reconstructions and probabilities on other cells are averaged
+    exactly onto its cells."""
+    (low, high), n, p = phases, upper.shape[-1], answers.probability
+    truth, p = low + (high - low) * upper.astype(np.float64), None if p is None else _onto(p, n)
+    return Stated(truth, _onto(answers.a, n), p, draws=answers.draws)
 
 
 def _onto(values: Float[np.ndarray, "*batch m m"], n: int) -> Float[np.ndarray, "*batch n n"]:
@@ -257,24 +261,23 @@ def leaderboard(
     entries: Sequence[AnswerFolder],
     chosen: Sequence[str],
     samples: int | None,
+    conformal: bool = False,
 ) -> Leaderboard:
     """Score the answers in folders.
 
     Args:
         chosen: Names of the conditions.
         samples: Number of first samples of each condition; by default all.
+        conformal: Whether to calibrate conformal bands of methods that answer the validation
+            samples of a condition.
 
     Raises:
-        SchemaError: If answers are of another test set, incomplete or not finite.
+        SchemaError: If answers are incomplete or not finite.
     """
     phases, methods = testset.declared.phases, dict[str, list[MethodFacts]]()
     scores, notes = dict[tuple[str, str], dict[str, np.ndarray]](), list[str]()
     for entry in entries:
-        if entry.method.testset not in ("", testset.digest):
-            raise SchemaError(f"{entry.folder}/{METHOD} answers another test set: see its digest")
         methods.setdefault(entry.method.name, []).append(entry.method)
-        if not any(entry.file(condition) for condition in chosen):
-            raise SchemaError(f"{entry.folder} answers no condition: files are NAME.npz")
     for condition in chosen:
         data, upper = testset.data(condition), testset.upper(condition)
         count = min(samples or len(upper), len(upper))
@@ -288,8 +291,14 @@ def leaderboard(
             answers = read_answers(path, data, count, phases)
             if note := shuffled(answers, upper[:count], phases):
                 notes.append(f"{path}: {note}")
+            bands, path = None, entry.file(condition, VALIDATION) if conformal else None
+            if path is not None:
+                truth = testset.validation
+                known = testset.data(condition, VALIDATION)
+                calibrating = read_answers(path, known, len(truth), phases)
+                bands = Bands.of(on_truth(calibrating, truth, phases), phases)
             by_method.setdefault(entry.method.name, []).append(
-                scored(answers, upper[:count], phases, told)
+                scored(answers, upper[:count], phases, told, bands)
             )
             by_method[entry.method.name][-1] |= {
                 name: value.tolist()
@@ -309,34 +318,40 @@ def leaderboard(
 Source = ClassicalAnswers | OperatorAnswers
 
 
-def entries(
+def checked_entries(
     testset: TestSetFolder,
     names: Sequence[str],
     folder: Path,
     chosen: Sequence[str],
     samples: int | None,
-    workers: int = 1,
-    progress: Callable[[str], None] = lambda line: None,
+    conformal: bool = False,
 ) -> list[AnswerFolder]:
-    """Folders with the answers of methods.
+    """Folders with the answers of methods, which `entries` completes. Nothing is written.
 
     A method is a folder of answers, the folder of a finished run, or the name of a classical
-    method. Answers of runs and classical methods are written to `folder`, and not made again. If a
-    method has several seeds, all of them together are a method, see `together`.
+    method. Answers of runs and classical methods are in subfolders of `folder`.
 
     Raises:
-        SchemaError: If a method is unknown, or a folder is neither answers nor a run.
+        SchemaError: If a method is unknown, a folder is neither answers nor a run, answers are of
+            another test set, incomplete or not finite, or validation samples are too few.
     """
-    result, missing = list[AnswerFolder](), list[tuple[str, Path, str, int]]()
-    classical = ClassicalAnswers(testset, CONSTANT)
+    least = 2 * max(CALIBRATING, TUNED_ON)  # the first half chooses weights
+    if conformal and len(testset.validation) < least:
+        raise SchemaError(
+            f"--conformal needs {least} validation samples, {testset.path} has "
+            f"{len(testset.validation)}"
+        )
+    result, classical = list[AnswerFolder](), ClassicalAnswers(testset, CONSTANT)
     for name in names:
         path = Path(name)
         if (path / METHOD).exists():
-            result.append(AnswerFolder(path, method := read_method(path)))
-            if method.name in classical.names and method.testset != testset.digest:
+            result.append(entry := AnswerFolder(path, read_method(path)))
+            if entry.method.name in classical.names and entry.method.testset != testset.digest:
                 raise SchemaError(
-                    f"{path}/{METHOD}: {method.name!r} is a name of pdegen's: give another one"
+                    f"{path}/{METHOD}: {entry.method.name!r} is a name of pdegen's: give another "
+                    "one"
                 )
+            _check_answers(testset, entry, chosen, samples, conformal)
             continue
         if path.is_dir():
             source: Source = OperatorAnswers(testset, path)
@@ -345,29 +360,79 @@ def entries(
         else:
             known = near(name, classical.names)
             raise SchemaError(f"{name!r} is no folder and no classical method: {known}")
-        described = source.described
-        own = folder / slug(f"{described.name} {source.distinction}".strip())
+        own = folder / slug(f"{source.described.name} {source.distinction}".strip())
         answered = [condition for condition in chosen if source.offers(condition)]
         if not answered:
             raise SchemaError(f"{name} was trained on other sensors than those of the test set")
-        facts = described.model_dump(exclude_none=True)
-        write(own / METHOD, f"{toml(facts)}\n".encode())
-        result.append(AnswerFolder(own, described, answered))
-        for condition in answered:
-            count = len(testset.data(condition).number)
-            count = min(samples or count, count)
-            if not _holds(own / f"{condition}.npz", source, condition, count):
-                missing.append((name, own, condition, count))
+        result.append(AnswerFolder(own, source.described, answered, name))
     _check_names(result, chosen)
-    jobs = [(testset.path, *job) for job in missing]
-    for done, line in enumerate(_finished(jobs, workers), 1):
-        progress(f"{done}/{len(jobs)} {line}")
+    return result
+
+
+def _check_answers(
+    testset: TestSetFolder,
+    entry: AnswerFolder,
+    chosen: Sequence[str],
+    samples: int | None,
+    conformal: bool,
+) -> None:
+    """Raise SchemaError if answers of others are of another test set or do not fit it."""
+    if entry.method.testset not in ("", testset.digest):
+        raise SchemaError(f"{entry.folder}/{METHOD} answers another test set: see its digest")
+    if not any(entry.file(condition) for condition in chosen):
+        raise SchemaError(f"{entry.folder} answers no condition: files are NAME.npz")
+    for condition in chosen:
+        for part in _parts(conformal):
+            if (path := entry.file(condition, part)) is not None:
+                data = testset.data(condition, part)
+                read_answers(path, data, _count(data, part, samples), testset.declared.phases)
+
+
+def _parts(conformal: bool) -> tuple[str, ...]:
+    """The parts of a condition that methods answer."""
+    return (DATA, VALIDATION) if conformal else (DATA,)
+
+
+def _count(data: SensorData, part: str, samples: int | None) -> int:
+    """Number of samples of a part of a condition that are answered; all of validation samples."""
+    every = len(data.number)
+    return every if part == VALIDATION else min(samples or every, every)
+
+
+def entries(
+    testset: TestSetFolder,
+    checked: Sequence[AnswerFolder],
+    folder: Path,
+    chosen: Sequence[str],
+    samples: int | None,
+    workers: int = 1,
+    progress: Callable[[str], None] = lambda line: None,
+    conformal: bool = False,
+) -> list[AnswerFolder]:
+    """Make the answers of runs and classical methods that are missing.
+
+    The result has the folders of `checked_entries`. If a method has several seeds, it also has one
+    for all of them together, see `together`.
+    """
+    missing = list[tuple[Path, str, Path, str, int, str]]()
+    for entry in (entry for entry in checked if entry.source):
+        facts = entry.method.model_dump(exclude_none=True)
+        write(entry.folder / METHOD, f"{toml(facts)}\n".encode())
+        source = _source(testset.path, entry.source)
+        for condition in entry.conditions or ():
+            for part in _parts(conformal):
+                count = _count(testset.data(condition, part), part, samples)
+                path = made_file(entry.folder, condition, part)
+                if not _holds(path, source, condition, count, part):
+                    missing.append((testset.path, entry.source, path, condition, count, part))
+    for done, line in enumerate(_finished(missing, workers), 1):
+        progress(f"{done}/{len(missing)} {line}")
     by_name = dict[str, list[AnswerFolder]]()
-    for entry in result:
+    for entry in checked:
         by_name.setdefault(entry.method.name, []).append(entry)
     several = [each for each in by_name.values() if len(each) > 1]
-    pooled = [together(testset, each, folder, chosen, samples) for each in several]
-    return [*result, *(entry for entry in pooled if entry.conditions)]
+    pooled = [together(testset, each, folder, chosen, samples, conformal) for each in several]
+    return [*checked, *(entry for entry in pooled if entry.conditions)]
 
 
 def _check_names(entries: Sequence[AnswerFolder], chosen: Sequence[str]) -> None:
@@ -406,6 +471,7 @@ def together(
     folder: Path,
     chosen: Sequence[str],
     samples: int | None,
+    conformal: bool = False,
 ) -> AnswerFolder:
     """Write the answers of all seeds of a method together, to the conditions with several seeds.
 
@@ -420,13 +486,16 @@ def together(
     method = first.model_copy(update=facts)
     own, answered = folder / slug(name), list[str]()
     for condition in chosen:
-        paths = [path for entry in seeds if (path := entry.file(condition)) is not None]
-        if len(paths) < 2:
+        answering = [entry for entry in seeds if entry.file(condition) is not None]
+        if len(answering) < 2:
             continue
-        data, phases = testset.data(condition), testset.declared.phases
-        count = min(samples or len(data.number), len(data.number))
-        pooled = pool([read_answers(path, data, count, phases) for path in paths])
-        write(own / f"{condition}.npz", encoded(pooled, data))
+        for part in _parts(conformal):
+            data, phases = testset.data(condition, part), testset.declared.phases
+            count = _count(data, part, samples)
+            paths = [path for e in answering if (path := e.file(condition, part)) is not None]
+            if len(paths) == len(answering):
+                pooled = pool([read_answers(path, data, count, phases) for path in paths])
+                write(made_file(own, condition, part), encoded(pooled, data))
         answered.append(condition)
     if answered:
         write(own / METHOD, f"{toml(method.model_dump(exclude_none=True))}\n".encode())
@@ -434,7 +503,8 @@ def together(
 
 
 def pool(each: Sequence[Answers]) -> Answers:
-    """The answers of several seeds as those of one method, on the cells of the finest."""
+    """The answers of several seeds as those of one method, on the cells of the finest. All have the
+    same number of draws, that of the seed with the fewest."""
     fields = [v for of in each for v in (of.a, of.probability, of.draws) if v is not None]
     finest = max(v.shape[-1] for v in fields)
     a = np.stack([_onto(of.a, finest) for of in each])
@@ -448,12 +518,18 @@ def pool(each: Sequence[Answers]) -> Answers:
         one if of.draws is None else _onto(of.draws, finest)
         for one, of in zip(a[:, None], each, strict=True)
     ]
+    draws = [of_seed[: min(map(len, draws))] for of_seed in draws]
     return Answers(a.mean(axis=0), p, np.concatenate(draws), seconds=total)
 
 
-def _holds(path: Path, source: Source, condition: str, samples: int) -> bool:
+def made_file(folder: Path, condition: str, part: str) -> Path:
+    """The file of answers that are made here, which `answer_file` finds."""
+    return (folder / part if part == VALIDATION else folder) / f"{condition}.npz"
+
+
+def _holds(path: Path, source: Source, condition: str, samples: int, part: str) -> bool:
     """Whether a file has the answers of a source to so many samples of a condition."""
-    data, phases = source.testset.data(condition), source.testset.declared.phases
+    data, phases = source.testset.data(condition, part), source.testset.declared.phases
     try:
         answers = read_answers(path, data, samples, phases)
     except SchemaError:
@@ -461,7 +537,7 @@ def _holds(path: Path, source: Source, condition: str, samples: int) -> bool:
     return answers.made_from == source.made_from(condition)
 
 
-def _finished(jobs: Sequence[tuple[Path, str, Path, str, int]], workers: int) -> Iterator[str]:
+def _finished(jobs: Sequence[tuple[Path, str, Path, str, int, str]], workers: int) -> Iterator[str]:
     """Make answers in several processes. Each is written when it is finished."""
     if workers == 1 or len(jobs) < 2:
         yield from map(_answered, jobs)
@@ -478,10 +554,11 @@ def _source(path: Path, name: str) -> Source:
     return ClassicalAnswers(testset, name)
 
 
-def _answered(job: tuple[Path, str, Path, str, int]) -> str:
-    """Make the answers of one method to one condition."""
-    path, name, folder, condition, samples = job
+def _answered(job: tuple[Path, str, Path, str, int, str]) -> str:
+    """Make the answers of one method to one part of a condition."""
+    path, name, file, condition, samples, part = job
     source = _source(path, name)
-    answers = replace(source.answer(condition, samples), made_from=source.made_from(condition))
-    write(folder / f"{condition}.npz", encoded(answers, source.testset.data(condition)))
-    return f"{name} on {condition}"
+    answers = source.answer(condition, samples, part)
+    answers = replace(answers, made_from=source.made_from(condition))
+    write(file, encoded(answers, source.testset.data(condition, part)))
+    return f"{name} on {condition}{', validation' * (part == VALIDATION)}"

@@ -26,6 +26,7 @@ from pdegen.store.objects import Objects
 from pdegen.store.reading import StoreError, open_sealed
 from pipelines.config.conditions import StudyCondition
 from pipelines.config.experiment import Experiment, physics_of
+from pipelines.runs.checks import check_applies
 from pipelines.runs.data import Source
 from pipelines.runs.folder import FolderClaim, RunError, recorded_experiment
 from pipelines.runs.predictions import experiment_key, kept_mean, weights_of
@@ -43,7 +44,7 @@ from pipelines.studies.inversions import (
     recorded_study,
 )
 from pipelines.studies.runner import Execution, Row, Study, content
-from pipelines.studies.scores import MEASURES, Reconstructed, Stated, measured
+from pipelines.studies.scores import MEASURES, Bands, Reconstructed, Stated, measured
 
 TRUTH = "truth"  # as a method, the generation of the test samples of a condition
 _HOLDING = FolderClaim("study", "study.json")
@@ -116,6 +117,8 @@ class NoiseStudy(NoisePlan, Study[Cell]):
             self.source.samples("train", "training", noise=self.noise(level))  # raises for channels
         _ = self.inversions.methods  # raises if the equation does not offer a requested method
         _ = self.inversions.equation_digest  # raises if the equation is of another file
+        for experiment in self.experiments.values() if self.train_levels else ():
+            check_applies(Source(self.store, experiment))
         for condition in self.shifted:
             self._check_truths(self.recipe(condition), f"conditions.{condition}.truth")
 
@@ -209,8 +212,10 @@ class NoiseStudy(NoisePlan, Study[Cell]):
             parts["corrector"] = self.inversions.corrector
         if part.condition in self.shifted:
             parts["truth"] = self.recipe(part.condition).fingerprint
-        experiment = self.experiments.get(part.operator, self.experiment)
-        return experiment_key(experiment, self.store, **parts)
+        return experiment_key(self._experiment(part), self.store, **parts)
+
+    def _experiment(self, part: Cell) -> Experiment:
+        return self.experiments.get(part.operator, self.experiment)
 
     def kept(self, part: Cell) -> Row | None:
         if part.method == TRUTH:
@@ -247,10 +252,10 @@ class NoiseStudy(NoisePlan, Study[Cell]):
         elif isinstance(part.method, str) or part.corrected:
             row = self._inverted(part, how.device)
         else:
-            drawn = [self._drawn(c, how.device) for c in self._members(part)]
-            draws = np.concatenate(drawn)
-            fields = draws.mean(axis=0)
-            row = self._scored(part, fields, stated=self._stated(part, fields, draws))
+            stated, bands = self._stated(part, how.device), None
+            if self._experiment(part).training.conformal:
+                bands = Bands.of(self._stated(part, how.device, calibrating=True), self.values)
+            row = self._scored(part, stated.a, stated=stated, bands=bands)
         row.made_from = self.digest(part)
         return row
 
@@ -352,26 +357,45 @@ class NoiseStudy(NoisePlan, Study[Cell]):
     def predicted(self, cell: Cell, device: torch.device) -> np.ndarray:
         """A model's predictions for noisy test samples, shape (samples, *cells): means of draws if
         it draws from the posterior."""
-        return self._drawn(cell, device).mean(axis=0)
+        return self._drawn(cell, device)[0].mean(axis=0)
 
-    def _drawn(self, cell: Cell, device: torch.device) -> np.ndarray:
-        """A model's draws of the posterior, shape (members, samples, *cells); one member, its
-        prediction, if it draws none."""
+    def _drawn(
+        self, cell: Cell, device: torch.device, calibrating: bool = False
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """A model's draws of the posterior, shape (members, samples, *cells), or one member, its
+        prediction, if it draws none; and the deviation that it states, if it does.
+
+        Args:
+            calibrating: Whether the samples are those of the validation split with the training
+                noise, in place of test samples.
+        """
         assert cell.at is not None
         training = self.training(cell)
-        words = [
-            f"at-{cell.at:g}",
-            "" if cell.assumed_level == 1 else f"assumed-{cell.assumed_level:g}",
-            cell.condition and f"under-{cell.condition.replace(' ', '-')}",
-        ]
-        folder = training.folder / "-".join(filter(None, words))
-        noise = self.tested(cell.at, cell.condition).model_dump_json()
-        noise = f"{noise}, assumed {cell.assumed_level}"
-        pairs = self.test_pairs_of(cell)
+        if calibrating:
+            pairs = self._calibration(cell)
+            folder, noise = training.folder / "validation", ""
+        else:
+            words = [
+                f"at-{cell.at:g}",
+                "" if cell.assumed_level == 1 else f"assumed-{cell.assumed_level:g}",
+                cell.condition and f"under-{cell.condition.replace(' ', '-')}",
+            ]
+            folder = training.folder / "-".join(filter(None, words))
+            noise = self.tested(cell.at, cell.condition).model_dump_json()
+            noise, pairs = f"{noise}, assumed {cell.assumed_level}", self.test_pairs_of(cell)
         draws = training.drawn(pairs, device, folder, noise)
         if draws is not None:
-            return np.moveaxis(values_of(draws), 1, 0)
-        return values_of(training.predicted(pairs, device, folder, noise))[None]
+            return np.moveaxis(values_of(draws), 1, 0), None
+        stating = training.experiment.training.loss.name == "gaussian"
+        u = training.predicted(pairs, device, folder, noise, stating)
+        if not stating:
+            return values_of(u)[None], None
+        mean, deviation = map(values_of, u.chunk(2, dim=-1))
+        return mean[None], deviation
+
+    def _calibration(self, cell: Cell) -> Samples:
+        """The validation samples with the noise of a model's training."""
+        return Source(self.store, self.training(cell).experiment).samples("validation").resident()
 
     def _members(self, part: Cell) -> list[Cell]:
         """The models of a method, one for each seed that it has."""
@@ -456,23 +480,36 @@ class NoiseStudy(NoisePlan, Study[Cell]):
         row.solve_seconds = self.inversions.solve_seconds
         return row
 
-    def _stated(self, part: Cell, fields: np.ndarray, draws: np.ndarray) -> Stated | None:
-        """The probabilities that models trained by the cross-entropy state, or draws: those of
-        models trained by the loss flow, or the predictions of several models. None for others."""
-        experiment = self.experiments.get(part.operator, self.experiment)
-        loss, share = experiment.training.loss.name, None
-        if self.values is not None and loss == "cross-entropy":
-            share = PhaseValues(*self.values).share(torch.from_numpy(fields)).numpy()
-        elif self.values is not None and loss == "flow":
-            share = phases(draws, self.values).mean(axis=0)
-        several = None if loss == "cross-entropy" or len(draws) < 2 else draws
-        if share is None and several is None:
-            return None
-        return Stated(self.truth_under(part.condition), fields, share, draws=several)
+    def _stated(self, part: Cell, device: torch.device, calibrating: bool = False) -> Stated:
+        """What the models of a method answer for test samples, or for those of the validation split
+        if `calibrating`, and what they state: the probabilities of the cross-entropy, the
+        deviations of the loss gaussian, or draws. These are those of the loss flow, or the
+        predictions of several models."""
+        each = [self._drawn(c, device, calibrating) for c in self._members(part)]
+        loss, draws = (
+            self._experiment(part).training.loss.name,
+            np.concatenate([a for a, _ in each]),
+        )
+        truth = (
+            values_of(self._calibration(self._members(part)[0]).u)
+            if calibrating
+            else self.truth_under(part.condition)
+        )
+        stated = Stated(truth, draws.mean(axis=0))
+        if loss == "gaussian":  # of the mixture of all models
+            squares = np.mean([s**2 for _, s in each if s is not None], axis=0)
+            return replace(stated, deviation=np.sqrt(squares + draws.var(axis=0)))
+        if loss == "cross-entropy":
+            assert self.values is not None
+            share = PhaseValues(*self.values).share(torch.from_numpy(stated.a)).numpy()
+            return replace(stated, probability=share)
+        if self.values is not None and loss == "flow":
+            stated = replace(stated, probability=phases(draws, self.values).mean(axis=0))
+        return replace(stated, draws=draws if len(draws) > 1 else None)
 
     def _scored(
         self, part: Cell, fields: np.ndarray, estimates: Sequence[Estimate] = (),
-        stated: Stated | None = None,
+        stated: Stated | None = None, bands: Bands | None = None,
     ) -> Row:  # fmt: skip
         """The row with all measures of the reconstructed fields."""
         count, misfits = len(fields), self._misfits(part, fields, estimates)
@@ -484,7 +521,9 @@ class NoiseStudy(NoisePlan, Study[Cell]):
         dim = (
             len(domain.shape) if isinstance(domain, Box) and fields.ndim == self.fields_ndim else 0
         )
-        scores = measured(Reconstructed(fields, truth[:count], self.values, misfits, stated, dim))
+        scores = measured(
+            Reconstructed(fields, truth[:count], self.values, misfits, stated, dim, bands)
+        )
         return Row(errors=scores.pop("errors"), scores=scores)
 
     def _misfits(

@@ -3,7 +3,7 @@ classical methods and files of others."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from csv import writer
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,7 +13,13 @@ from statistics import NormalDist
 import numpy as np
 from jaxtyping import Float
 
-from pdegen.inverse.calibration import brier, central_interval, crps
+from pdegen.inverse.calibration import (
+    ConformalBand,
+    brier,
+    central_interval,
+    crps,
+    gaussian_crps,
+)
 from pdegen.inverse.classical import Estimate, averages
 from pipelines.runs.score import agreement, phases
 
@@ -82,6 +88,95 @@ class Stated:
             stated = replace(stated, deviation=np.stack(stds))
         return stated if draws or stds else None
 
+    def rows(self, rows: slice) -> Stated:
+        """The statements about some of the samples."""
+        draws = None if self.draws is None else self.draws[:, rows]
+        p, s = (None if v is None else v[rows] for v in (self.probability, self.deviation))
+        return Stated(self.truth[rows], self.a[rows], p, s, draws)
+
+    def upper(self, values: tuple[float, float]) -> Fields:
+        """Probability of the upper phase in each cell: the stated one, or the share of this phase
+        in the reconstruction."""
+        low, high = values
+        share = np.clip((self.a - low) / (high - low), 0, 1)
+        return share if self.probability is None else self.probability
+
+
+BANDS = {  # what a conformal band of probability LEVEL holds, by the kind of band
+    "points": "the true value at each point",
+    "share": f"at least {LEVEL:.0%} of the points of a true field",
+    "all": "all points of a true field",
+}
+BANDS_TEXT = (
+    f"Conformal bands of probability {LEVEL:g}, by kind: "
+    + ", ".join(f"{kind} ({held})" for kind, held in BANDS.items())
+    + f". The share that they hold is {LEVEL:g} or slightly more if test samples are like those of "
+    "the calibration; no band is calibrated again for another level or condition, where the share "
+    "may be smaller. Bands of values are a ± q E, with the stated deviation E or the mean error of "
+    "the first half at each point, and have a mean width; bands of two phases are sets of phases, "
+    "and have a mean size of 0 to 2."
+)
+_LEAST_SCALE = 1e-6  # of the largest
+
+
+@dataclass(frozen=True)
+class Bands:
+    """Conformal bands of a method, one of each kind of `BANDS`.
+
+    With values they are a ± q E, where E(x) is the stated deviation or, without one, the mean error
+    |a - u| at x of samples that are not calibrated with. With two phases they are sets of phases.
+
+    Args:
+        bands: The band of each kind.
+        values: The two values of a two-phase coefficient, smaller one first; None for other fields.
+        scale: Mean error at each point.
+    """
+
+    bands: Mapping[str, ConformalBand]
+    values: tuple[float, float] | None
+    scale: Float[np.ndarray, " *cells"]
+
+    @classmethod
+    def of(cls, stated: Stated, values: tuple[float, float] | None) -> Bands:
+        """Calibrate with the second half of some samples; the first half gives the mean errors.
+
+        Raises ValueError if the samples are too few.
+        """
+        half = len(stated.a) // 2
+        first, second = stated.rows(slice(half)), stated.rows(slice(half, None))
+        error = abs(first.truth - first.a).mean(axis=0)
+        made = cls({}, values, np.maximum(error, _LEAST_SCALE * (error.max() or 1.0)))
+        if values is None:
+            scores = abs(second.truth - second.a) / made._scale(second)
+        else:
+            p = second.upper(values)
+            scores = 1 - np.where(phases(second.truth, values), p, 1 - p)
+        bands = {
+            "points": ConformalBand.of(scores, LEVEL),
+            "share": ConformalBand.of_share(scores, LEVEL, 1 - LEVEL),
+            "all": ConformalBand.of_share(scores, LEVEL),
+        }
+        return replace(made, bands=bands)
+
+    def _scale(self, stated: Stated) -> np.ndarray:
+        return self.scale if stated.deviation is None else stated.deviation
+
+    def judged(self, stated: Stated, kind: str) -> tuple[Scores, Scores]:
+        """Whether the band of a kind holds each sample; of points, the share that it holds. And the
+        mean width of the band, or the mean number of phases in its sets."""
+        band, axes = self.bands[kind], tuple(range(1, stated.a.ndim))
+        if self.values is None:
+            low, high = band.interval(stated.a, self._scale(stated))
+            inside, width = (low <= stated.truth) & (stated.truth <= high), high - low
+        else:
+            upper, lower = band.sets(stated.upper(self.values))
+            inside = np.where(phases(stated.truth, self.values), upper, lower)
+            width = upper.astype(float) + lower
+        share = inside.mean(axis=axes)
+        least = {"points": 0.0, "share": LEVEL, "all": 1.0}[kind]
+        held = share if kind == "points" else (share >= least - 1e-9).astype(float)
+        return held, width.mean(axis=axes)
+
 
 @dataclass(frozen=True)
 class Reconstructed:
@@ -94,6 +189,7 @@ class Reconstructed:
         misfits: Misfit of each field to the data, see `Inversions.misfits`; None if there is no
             noise or no solver.
         stated: The stated uncertainty; None if the method states none.
+        bands: Conformal bands; None if none are calibrated.
         dim: Number of axes along which blocks are formed; 0 if the points are on no grid.
     """
 
@@ -103,6 +199,7 @@ class Reconstructed:
     misfits: Scores | None = None
     stated: Stated | None = None
     dim: int = 2
+    bands: Bands | None = None
 
     @cached_property
     def agreement(self) -> tuple[Scores | None, Scores | None]:
@@ -211,13 +308,19 @@ class Reconstructed:
     def set_size(self) -> Scores | None:
         return self._of_phases(lambda p, _: float(np.mean(_in_set(p)) + np.mean(_in_set(1 - p))))
 
-    @property
-    def points_covered(self) -> Scores | None:
-        """Fraction of the points within `HALF` stated deviations of the reconstruction."""
+    def of_points(self, score: Callable[[Fields, Fields, Fields], Fields]) -> Scores | None:
+        """Mean over the points of a score of (a, stated deviation, truth); None if the method
+        states no deviation."""
         if self.stated is None or self.stated.deviation is None:
             return None
-        off = abs(self.stated.truth - self.stated.a)
-        return np.mean(off <= HALF * self.stated.deviation, axis=tuple(range(1, off.ndim)))
+        at_points = score(self.stated.a, self.stated.deviation, self.stated.truth)
+        return np.mean(at_points, axis=tuple(range(1, at_points.ndim)))
+
+    def held(self, kind: str, which: int) -> Scores | None:
+        """What `Bands.judged` gives; None without bands."""
+        if self.bands is None or self.stated is None:
+            return None
+        return self.bands.judged(self.stated, kind)[which]
 
 
 def _in_set(p: np.ndarray) -> np.ndarray:
@@ -287,7 +390,17 @@ MEASURES = {
         "points covered", f"Coverage of {LEVEL:.0%} intervals of points",
         f"For methods that state a deviation: share of points within {HALF:.3g} stated deviations; "
         f"{LEVEL:g} if the stated Gaussian posterior is right.",
-        lambda of: of.points_covered,
+        lambda of: of.of_points(lambda a, s, u: abs(u - a) <= HALF * s),
+    ),
+    "points_width": Measure(
+        "points width", "Width of these intervals", "Mean over the points, in units of the target.",
+        lambda of: of.of_points(lambda a, s, u: 2 * HALF * s),
+    ),
+    "points_crps": Measure(
+        "points CRPS", "Continuous ranked probability score of points",
+        "Mean over the points of the score of the stated Gaussian law, in units of the target. "
+        "Without a deviation it would be the mean absolute error.",
+        lambda of: of.of_points(gaussian_crps),
     ),
     "iou": Measure(
         "IoU", "Intersection over union",
@@ -324,6 +437,19 @@ MEASURES = {
         "", "Size of these sets", f"{_STATED} mean number of phases in the sets, 1 to 2.",
         lambda of: of.set_size,
     ),
+    **{
+        f"band_{kind}{what}": Measure(
+            "", f"{title} of conformal bands ({kind})", f"{meaning} {held}.",
+            lambda of, kind=kind, which=which: of.held(kind, which),
+        )
+        for kind, held in BANDS.items()
+        for which, (what, title, meaning) in enumerate((
+            ("", "Coverage", f"{LEVEL:g} or slightly more if test samples are like those of the "
+             "calibration; the band holds"),
+            ("_width", "Width", "Mean width of the band, or mean number of phases in its sets; it "
+             "holds"),
+        ))
+    },
 }  # fmt: skip
 
 
