@@ -521,14 +521,6 @@ def study_noise_command(
     condition: StudyConditions = None,
     cells: Cells = None,
     seeds: Seeds = 1,
-    conformal: Annotated[
-        bool,
-        typer.Option(
-            "--conformal",
-            help="Judge conformal bands of operators: half of the validation samples chooses the "
-            "epoch, half calibrates.",
-        ),
-    ] = False,
     out: Out = None,
     data: Store = None,
     set_: Set = None,
@@ -549,8 +541,7 @@ def study_noise_command(
     from pipelines.studies.noise import NoiseStudy
 
     original = load_experiment(experiment, data)
-    overrides = parsed(set_) | ({"training.conformal": True} if conformal else {})
-    declared, operators = operator_experiments(original, model or (), overrides, data)
+    declared, operators = operator_experiments(original, model or (), parsed(set_), data)
     conditions = declared.chosen_conditions(list(dict.fromkeys(condition or [])))
     declared, operators = declared.unconditioned, tuple(o.unconditioned for o in operators)
     launch = Launch(workers, device, resume, overwrite)
@@ -697,15 +688,16 @@ def score_command(
     from pipelines.reports.leaderboard_report import write_leaderboard
     from pipelines.runs.folder import FolderClaim
     from pipelines.studies.answers import conditions_of
-    from pipelines.studies.leaderboard import checked_entries, entries, leaderboard
+    from pipelines.studies.leaderboard import Request, checked_entries, entries, leaderboard
     from pipelines.studies.testset import open_testset
 
     made = open_testset(testset)
     chosen = list(conditions_of(made, condition or []))
     folder = out or Path("runs") / f"{made.declared.name}-leaderboard"
-    checked = checked_entries(made, methods, folder / "answers", chosen, samples, conformal)
+    asked = Request(made, chosen, samples, conformal)
+    checked = checked_entries(asked, methods, folder / "answers")
     claim = FolderClaim("leaderboard", "leaderboard.json")
     claim.claim(folder, {"testset": made.digest}, same=("testset",), resume=True)
-    answered = entries(made, checked, folder / "answers", chosen, samples, workers, note, conformal)
-    board = leaderboard(made, answered, chosen, samples, conformal)
+    answered = entries(asked, checked, folder / "answers", workers, note)
+    board = leaderboard(asked, answered)
     say(write_leaderboard(board, answered, folder, command_line()))

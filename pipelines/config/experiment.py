@@ -279,9 +279,9 @@ class InputNoise(NoiseKind):
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
-        if not isinstance(self.level, tuple):
-            self.check_level(self.level)
-        elif self.kind == "snr":
+        for level in self.level if isinstance(self.level, tuple) else (self.level,):
+            self.check_level(level)
+        if isinstance(self.level, tuple) and self.kind == "snr":
             raise ValueError(
                 f"snr takes one level in decibels and no range, got {list(self.level)}"
             )
@@ -630,12 +630,6 @@ class Training(Strict):
     start: str | None = None
     conformal: bool = False
 
-    @model_validator(mode="after")
-    def _chosen_by_validation(self) -> Self:
-        if self.conformal and self.protocol != "validation":
-            raise ValueError(f'conformal needs protocol = "validation", got "{self.protocol}"')
-        return self
-
     @model_validator(mode="before")
     @classmethod
     def _of_the_cycle(cls, content: object) -> object:
@@ -918,10 +912,11 @@ class Experiment(Strict):
     def check_applies(self, domain: Domain, validation: int, where: str) -> None:
         """Raise SchemaError if the experiment sets a key that has no effect on this domain, or one
         that is impossible with this number of validation samples."""
-        if self.training.conformal and validation - validation // 2 < CALIBRATING:
+        published, needed = self.training.protocol == "published", 2 * CALIBRATING
+        if self.training.conformal and (published or validation < needed):
             raise SchemaError(
-                f"training.conformal needs {2 * CALIBRATING} validation samples, {where} has "
-                f"{validation}"
+                f'training.conformal needs the protocol "validation" and {needed} validation '
+                f"samples, {where} has {validation} and the protocol {self.training.protocol}"
             )
         task, noise, stream = self.task, self.noise, self.data.stream
         if isinstance(task, RolloutTask) and task.teacher_forcing and task.steps == 1:

@@ -30,7 +30,7 @@ from pipelines.runs.comparison import mean_interval
 from pipelines.studies.answers import Answers, read_answers
 from pipelines.studies.inversions import CONSTANT
 from pipelines.studies.leaderboard import PRIMARY, AnswerFolder, Leaderboard
-from pipelines.studies.scores import BANDS, BANDS_TEXT, FEWEST, MEASURES
+from pipelines.studies.scores import BAND_MEASURES, BANDS_TEXT, FEWEST, MEASURES
 from pipelines.studies.testset import TestSet
 
 _PANELS = 5  # images in a row
@@ -198,23 +198,22 @@ class _Part:
 
     def bands(self) -> list[Section]:
         """What conformal bands hold in all conditions, and the size of their sets."""
-        names = [f"band_{kind}{what}" for kind in BANDS for what in ("", "_width")]
         lines = [
-            (self._label(m), condition, *(self._printed(m, condition, name) for name in names))
-            for condition in self.board.conditions
+            (self._label(m), c, *(self._printed(m, c, name) for name in BAND_MEASURES))
+            for c in self.board.conditions
             for m in self.methods
-            if names[0] in self.board.scores.get((m, condition), {})
+            if BAND_MEASURES[0] in self.board.scores.get((m, c), {})
         ]
         if not lines:
             return []
         how = (
-            "They are calibrated on the second half of the validation samples, which have the "
-            "noise that methods are told and chose no epoch; the weights of classical methods are "
-            "chosen in the first half."
+            "They are calibrated on the second half of the validation samples, with the noise that "
+            "methods are told. These chose no epoch; weights are chosen in the first half."
         )
-        header = (word for kind in BANDS for word in (kind, f"size of {kind}"))
-        table = Table(lines, ("method", "condition", *header))
-        return [Section("Conformal bands", (BANDS_TEXT, how), (table,))]
+        header = ("method", "condition", *(MEASURES[name].column for name in BAND_MEASURES))
+        meanings = [f"{MEASURES[n].column}: {MEASURES[n].meaning}" for n in BAND_MEASURES[::2]]
+        text = (BANDS_TEXT, how, *meanings)
+        return [Section("Conformal bands", text, (Table(lines, header),))]
 
     def robustness(self) -> Section:
         """The area in all conditions, and its ratio to the core condition of the same sensors and

@@ -258,7 +258,6 @@ def write_noise_report(study: NoiseStudy, device: torch.device) -> Path:
             *captions(experiment.name, study.test_levels, part.results.rows),
             Section("Errors against the level", pictures=error_pictures(part.results)),
             *part.calibration(),
-            *part.bands(),
             *part.robustness(),
             *part.costs(),
             *part.measures(),
@@ -382,26 +381,22 @@ class _NoiseReport:
 
     def calibration(self) -> list[Section]:
         """Section about the uncertainty that methods state; none if no method states any."""
-        table = self.results.calibration_table()
-        if not table.rows:
+        stated, bands = self.results.calibration_table(), self.results.band_table()
+        if not stated.rows and not bands.rows:
             return []
         used = [name for name in CALIBRATION if name in self.results.measured]
         text = [
             f"{MEASURES[name].column or MEASURES[name].title}: {MEASURES[name].meaning}"
             for name in used
         ]
-        return [Section("Calibration", tuple(text), (table,))]
-
-    def bands(self) -> list[Section]:
-        """Section about conformal bands; none if none are calibrated."""
-        table = self.results.band_table()
-        if not table.rows:
-            return []
-        how = (
-            "They are calibrated on the second half of the validation samples, with the noise of "
-            "each operator's training; the first half chose its epoch."
-        )
-        return [Section("Conformal bands", (BANDS_TEXT, how), (table,))]
+        if bands.rows:
+            text += [
+                BANDS_TEXT,
+                "They are calibrated on the second half of the validation samples, with the noise "
+                "of each operator's training; the first half chose its epoch.",
+            ]
+        tables = tuple(table for table in (stated, bands) if table.rows)
+        return [Section("Calibration", tuple(text), tables)]
 
     def costs(self) -> list[Section]:
         """Section about the weights and costs of classical methods; none without them."""

@@ -112,10 +112,8 @@ def read_method(folder: Path) -> MethodFacts:
     return MethodFacts.parse(read_toml(folder / METHOD), str(folder / METHOD))
 
 
-def answer_file(folder: Path, condition: str, part: str = DATA) -> Path | None:
-    """The file with the answers to a condition; None if there is none. `part` is `DATA` or
-    `VALIDATION`."""
-    folder = folder / part if part == VALIDATION else folder
+def answer_file(folder: Path, condition: str) -> Path | None:
+    """The file with the answers to a condition; None if there is none."""
     files = (folder / f"{condition}{suffix}" for suffix in (".npz", ".npy", ".zarr"))
     return next((file for file in files if file.exists()), None)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -32,7 +33,7 @@ from pipelines.studies.answers import (
 )
 from pipelines.studies.inversions import CONSTANT, TUNED_ON
 from pipelines.studies.scores import MEASURES, Bands, Reconstructed, Stated, csv_text, measured
-from pipelines.studies.testset import DATA, VALIDATION, SensorData, TestSetFolder
+from pipelines.studies.testset import DATA, VALIDATION, TestSetFolder
 
 PRIMARY = ("misclassified", "crps")
 _DRAWS = 10_000  # bootstrap samples
@@ -52,7 +53,11 @@ class AnswerFolder:
         """The file with the answers to a condition; None if there is none."""
         if self.conditions is not None and condition not in self.conditions:
             return None
-        return answer_file(self.folder, condition, part)
+        return answer_file(self.own(condition, part).parent, condition)
+
+    def own(self, condition: str, part: str) -> Path:
+        """The file of answers that are made here."""
+        return self.folder / ("" if part == DATA else part) / f"{condition}.npz"
 
 
 def scored(
@@ -71,8 +76,8 @@ def scored(
     """
     if not told:
         answers = replace(answers, a=np.where(answers.a > sum(phases) / 2, phases[1], phases[0]))
-    stated = on_truth(answers, upper, phases)
-    return measured(Reconstructed(stated.a, stated.truth, phases, stated=stated, bands=bands))
+    stated = replace(on_truth(answers, upper, phases), bands=bands)
+    return measured(Reconstructed(stated.a, stated.truth, phases, stated=stated))
 
 
 def on_truth(
@@ -256,31 +261,46 @@ def _resampled(scores: Float[np.ndarray, "seeds samples"]) -> Float[np.ndarray, 
     return mean + (seeds / (seeds - 1)) ** 0.5 * (np.sum(weights * by_seed, axis=1) - mean)
 
 
-def leaderboard(
-    testset: TestSetFolder,
-    entries: Sequence[AnswerFolder],
-    chosen: Sequence[str],
-    samples: int | None,
-    conformal: bool = False,
-) -> Leaderboard:
-    """Score the answers in folders.
+@dataclass(frozen=True)
+class Request:
+    """What methods are asked for.
 
     Args:
-        chosen: Names of the conditions.
-        samples: Number of first samples of each condition; by default all.
-        conformal: Whether to calibrate conformal bands of methods that answer the validation
-            samples of a condition.
-
-    Raises:
-        SchemaError: If answers are incomplete or not finite.
+        conditions: Names of the conditions.
+        samples: Number of first test samples of each condition; None for all.
+        conformal: Whether the validation samples of each condition are asked for, too. They
+            calibrate conformal bands.
     """
-    phases, methods = testset.declared.phases, dict[str, list[MethodFacts]]()
+
+    testset: TestSetFolder
+    conditions: Sequence[str]
+    samples: int | None = None
+    conformal: bool = False
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return (DATA, VALIDATION) if self.conformal else (DATA,)
+
+    def count(self, condition: str, part: str = DATA) -> int:
+        """Number of samples of a part of a condition that are asked for."""
+        every = len(self.testset.data(condition, part).number)
+        return every if part == VALIDATION else min(self.samples or every, every)
+
+    def read(self, path: Path, condition: str, part: str = DATA) -> Answers:
+        """The answers in a file. Raises SchemaError if they are incomplete or not finite."""
+        data, count = self.testset.data(condition, part), self.count(condition, part)
+        return read_answers(path, data, count, self.testset.declared.phases)
+
+
+def leaderboard(asked: Request, entries: Sequence[AnswerFolder]) -> Leaderboard:
+    """Score the answers in folders. Raises SchemaError if they are incomplete or not finite."""
+    testset, methods = asked.testset, dict[str, list[MethodFacts]]()
     scores, notes = dict[tuple[str, str], dict[str, np.ndarray]](), list[str]()
+    phases = testset.declared.phases
     for entry in entries:
         methods.setdefault(entry.method.name, []).append(entry.method)
-    for condition in chosen:
-        data, upper = testset.data(condition), testset.upper(condition)
-        count = min(samples or len(upper), len(upper))
+    for condition in asked.conditions:
+        upper = testset.upper(condition)[: asked.count(condition)]
         told = testset.declared.told_phases(condition)
         by_method, seeds = dict[str, list[dict[str, list[float]]]](), dict[str, list[int]]()
         for entry in entries:
@@ -288,17 +308,15 @@ def leaderboard(
             if path is None:
                 continue
             seeds.setdefault(entry.method.name, []).append(entry.method.seed)
-            answers = read_answers(path, data, count, phases)
-            if note := shuffled(answers, upper[:count], phases):
+            answers = asked.read(path, condition)
+            if note := shuffled(answers, upper, phases):
                 notes.append(f"{path}: {note}")
-            bands, path = None, entry.file(condition, VALIDATION) if conformal else None
+            bands, path = None, entry.file(condition, VALIDATION) if asked.conformal else None
             if path is not None:
-                truth = testset.validation
-                known = testset.data(condition, VALIDATION)
-                calibrating = read_answers(path, known, len(truth), phases)
-                bands = Bands.of(on_truth(calibrating, truth, phases), phases)
+                calibrating = asked.read(path, condition, VALIDATION)
+                bands = Bands.of(on_truth(calibrating, testset.validation, phases), phases)
             by_method.setdefault(entry.method.name, []).append(
-                scored(answers, upper[:count], phases, told, bands)
+                scored(answers, upper, phases, told, bands)
             )
             by_method[entry.method.name][-1] |= {
                 name: value.tolist()
@@ -318,14 +336,7 @@ def leaderboard(
 Source = ClassicalAnswers | OperatorAnswers
 
 
-def checked_entries(
-    testset: TestSetFolder,
-    names: Sequence[str],
-    folder: Path,
-    chosen: Sequence[str],
-    samples: int | None,
-    conformal: bool = False,
-) -> list[AnswerFolder]:
+def checked_entries(asked: Request, names: Sequence[str], folder: Path) -> list[AnswerFolder]:
     """Folders with the answers of methods, which `entries` completes. Nothing is written.
 
     A method is a folder of answers, the folder of a finished run, or the name of a classical
@@ -335,23 +346,23 @@ def checked_entries(
         SchemaError: If a method is unknown, a folder is neither answers nor a run, answers are of
             another test set, incomplete or not finite, or validation samples are too few.
     """
-    least = 2 * max(CALIBRATING, TUNED_ON)  # the first half chooses weights
-    if conformal and len(testset.validation) < least:
+    testset, least = asked.testset, 2 * max(CALIBRATING, TUNED_ON)  # weights have the first half
+    if asked.conformal and (count := len(testset.validation)) < least:
         raise SchemaError(
-            f"--conformal needs {least} validation samples, {testset.path} has "
-            f"{len(testset.validation)}"
+            f"--conformal needs {least} validation samples, {testset.path} has {count}"
         )
+    for condition, part in product(asked.conditions, asked.parts):
+        _ = asked.count(condition, part), testset.upper(condition)  # raises if they are damaged
     result, classical = list[AnswerFolder](), ClassicalAnswers(testset, CONSTANT)
     for name in names:
         path = Path(name)
         if (path / METHOD).exists():
-            result.append(entry := AnswerFolder(path, read_method(path)))
-            if entry.method.name in classical.names and entry.method.testset != testset.digest:
+            result.append(AnswerFolder(path, method := read_method(path)))
+            if method.name in classical.names and method.testset != testset.digest:
                 raise SchemaError(
-                    f"{path}/{METHOD}: {entry.method.name!r} is a name of pdegen's: give another "
-                    "one"
+                    f"{path}/{METHOD}: {method.name!r} is a name of pdegen's: give another one"
                 )
-            _check_answers(testset, entry, chosen, samples, conformal)
+            _check_answers(asked, result[-1])
             continue
         if path.is_dir():
             source: Source = OperatorAnswers(testset, path)
@@ -361,53 +372,31 @@ def checked_entries(
             known = near(name, classical.names)
             raise SchemaError(f"{name!r} is no folder and no classical method: {known}")
         own = folder / slug(f"{source.described.name} {source.distinction}".strip())
-        answered = [condition for condition in chosen if source.offers(condition)]
+        answered = [condition for condition in asked.conditions if source.offers(condition)]
         if not answered:
             raise SchemaError(f"{name} was trained on other sensors than those of the test set")
         result.append(AnswerFolder(own, source.described, answered, name))
-    _check_names(result, chosen)
+    _check_names(result, asked.conditions)
     return result
 
 
-def _check_answers(
-    testset: TestSetFolder,
-    entry: AnswerFolder,
-    chosen: Sequence[str],
-    samples: int | None,
-    conformal: bool,
-) -> None:
+def _check_answers(asked: Request, entry: AnswerFolder) -> None:
     """Raise SchemaError if answers of others are of another test set or do not fit it."""
-    if entry.method.testset not in ("", testset.digest):
+    if entry.method.testset not in ("", asked.testset.digest):
         raise SchemaError(f"{entry.folder}/{METHOD} answers another test set: see its digest")
-    if not any(entry.file(condition) for condition in chosen):
+    if not any(entry.file(condition) for condition in asked.conditions):
         raise SchemaError(f"{entry.folder} answers no condition: files are NAME.npz")
-    for condition in chosen:
-        for part in _parts(conformal):
-            if (path := entry.file(condition, part)) is not None:
-                data = testset.data(condition, part)
-                read_answers(path, data, _count(data, part, samples), testset.declared.phases)
-
-
-def _parts(conformal: bool) -> tuple[str, ...]:
-    """The parts of a condition that methods answer."""
-    return (DATA, VALIDATION) if conformal else (DATA,)
-
-
-def _count(data: SensorData, part: str, samples: int | None) -> int:
-    """Number of samples of a part of a condition that are answered; all of validation samples."""
-    every = len(data.number)
-    return every if part == VALIDATION else min(samples or every, every)
+    for condition, part in product(asked.conditions, asked.parts):
+        if (path := entry.file(condition, part)) is not None:
+            asked.read(path, condition, part)
 
 
 def entries(
-    testset: TestSetFolder,
+    asked: Request,
     checked: Sequence[AnswerFolder],
     folder: Path,
-    chosen: Sequence[str],
-    samples: int | None,
     workers: int = 1,
     progress: Callable[[str], None] = lambda line: None,
-    conformal: bool = False,
 ) -> list[AnswerFolder]:
     """Make the answers of runs and classical methods that are missing.
 
@@ -418,20 +407,17 @@ def entries(
     for entry in (entry for entry in checked if entry.source):
         facts = entry.method.model_dump(exclude_none=True)
         write(entry.folder / METHOD, f"{toml(facts)}\n".encode())
-        source = _source(testset.path, entry.source)
-        for condition in entry.conditions or ():
-            for part in _parts(conformal):
-                count = _count(testset.data(condition, part), part, samples)
-                path = made_file(entry.folder, condition, part)
-                if not _holds(path, source, condition, count, part):
-                    missing.append((testset.path, entry.source, path, condition, count, part))
+        source = _source(asked.testset.path, entry.source)
+        for condition, part in product(entry.conditions or (), asked.parts):
+            path, count = entry.own(condition, part), asked.count(condition, part)
+            if not _holds(path, source, asked, condition, part):
+                missing.append((asked.testset.path, entry.source, path, condition, count, part))
     for done, line in enumerate(_finished(missing, workers), 1):
         progress(f"{done}/{len(missing)} {line}")
     by_name = dict[str, list[AnswerFolder]]()
     for entry in checked:
         by_name.setdefault(entry.method.name, []).append(entry)
-    several = [each for each in by_name.values() if len(each) > 1]
-    pooled = [together(testset, each, folder, chosen, samples, conformal) for each in several]
+    pooled = [together(asked, each, folder) for each in by_name.values() if len(each) > 1]
     return [*checked, *(entry for entry in pooled if entry.conditions)]
 
 
@@ -465,14 +451,7 @@ def pooled_name(name: str) -> str:
     return f"{name}, all seeds together"
 
 
-def together(
-    testset: TestSetFolder,
-    seeds: Sequence[AnswerFolder],
-    folder: Path,
-    chosen: Sequence[str],
-    samples: int | None,
-    conformal: bool = False,
-) -> AnswerFolder:
+def together(asked: Request, seeds: Sequence[AnswerFolder], folder: Path) -> AnswerFolder:
     """Write the answers of all seeds of a method together, to the conditions with several seeds.
 
     The answer is the mean of those of the seeds, and so is the probability if all state one. The
@@ -484,22 +463,19 @@ def together(
     time = None if None in times else sum(filter(None, times))
     facts = {"name": name, "pooled": len(seeds), "training_seconds": time}
     method = first.model_copy(update=facts)
-    own, answered = folder / slug(name), list[str]()
-    for condition in chosen:
-        answering = [entry for entry in seeds if entry.file(condition) is not None]
-        if len(answering) < 2:
-            continue
-        for part in _parts(conformal):
-            data, phases = testset.data(condition, part), testset.declared.phases
-            count = _count(data, part, samples)
-            paths = [path for e in answering if (path := e.file(condition, part)) is not None]
-            if len(paths) == len(answering):
-                pooled = pool([read_answers(path, data, count, phases) for path in paths])
-                write(made_file(own, condition, part), encoded(pooled, data))
-        answered.append(condition)
-    if answered:
-        write(own / METHOD, f"{toml(method.model_dump(exclude_none=True))}\n".encode())
-    return AnswerFolder(own, method, answered)
+    several = [c for c in asked.conditions if len([e for e in seeds if e.file(c)]) > 1]
+    own = AnswerFolder(folder / slug(name), method, several)
+    for condition, part in product(several, asked.parts):
+        paths = [path for entry in seeds if (path := entry.file(condition, part)) is not None]
+        data = asked.testset.data(condition, part)
+        if len(paths) == len([entry for entry in seeds if entry.file(condition)]):
+            pooled = pool([asked.read(path, condition, part) for path in paths])
+            write(own.own(condition, part), encoded(pooled, data))
+        else:
+            own.own(condition, part).unlink(missing_ok=True)  # of other seeds
+    if several:
+        write(own.folder / METHOD, f"{toml(method.model_dump(exclude_none=True))}\n".encode())
+    return own
 
 
 def pool(each: Sequence[Answers]) -> Answers:
@@ -522,16 +498,10 @@ def pool(each: Sequence[Answers]) -> Answers:
     return Answers(a.mean(axis=0), p, np.concatenate(draws), seconds=total)
 
 
-def made_file(folder: Path, condition: str, part: str) -> Path:
-    """The file of answers that are made here, which `answer_file` finds."""
-    return (folder / part if part == VALIDATION else folder) / f"{condition}.npz"
-
-
-def _holds(path: Path, source: Source, condition: str, samples: int, part: str) -> bool:
-    """Whether a file has the answers of a source to so many samples of a condition."""
-    data, phases = source.testset.data(condition, part), source.testset.declared.phases
+def _holds(path: Path, source: Source, asked: Request, condition: str, part: str) -> bool:
+    """Whether a file has the answers of a source to the samples that are asked for."""
     try:
-        answers = read_answers(path, data, samples, phases)
+        answers = asked.read(path, condition, part)
     except SchemaError:
         return False
     return answers.made_from == source.made_from(condition)

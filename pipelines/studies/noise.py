@@ -15,7 +15,6 @@ import torch
 
 from operators.data import Samples
 from operators.transforms import PhaseValues
-from pdegen.api import open as open_dataset
 from pdegen.domains import Box
 from pdegen.equations.base import SampleError
 from pdegen.generation.generate import RecipeJob, generate
@@ -131,7 +130,7 @@ class NoiseStudy(NoisePlan, Study[Cell]):
         except SampleError as error:
             raise SchemaError(f"{where}: {error}") from None
         if self.values is not None and self.names[1] not in recipe.problem.physics().phases:
-            _check_two(recipe.compute(range(2))[self.names[1]], where)
+            raise SchemaError(f"{where}: methods are told two phases, the truths have others")
 
     def claim(self, device: torch.device, resume: bool, overwrite: bool) -> None:
         recorded = recorded_study(self.folder) if resume else {}
@@ -242,7 +241,6 @@ class NoiseStudy(NoisePlan, Study[Cell]):
         if part.method == TRUTH:
             url = self.truths(part.condition)
             generate(self.recipe(part.condition), url, resume=Objects(url).exists())
-            self.truth_under(part.condition)  # raises if they have not two phases
             return Row()
         if part.at is None:
             self.training(part).run(how)
@@ -252,10 +250,11 @@ class NoiseStudy(NoisePlan, Study[Cell]):
         elif isinstance(part.method, str) or part.corrected:
             row = self._inverted(part, how.device)
         else:
-            stated, bands = self._stated(part, how.device), None
+            stated = self._stated(part, how.device)
             if self._experiment(part).training.conformal:
-                bands = Bands.of(self._stated(part, how.device, calibrating=True), self.values)
-            row = self._scored(part, stated.a, stated=stated, bands=bands)
+                calibrating = self._stated(part, how.device, calibrating=True)
+                stated = replace(stated, bands=Bands.of(calibrating, self.values))
+            row = self._scored(part, stated.a, stated=stated)
         row.made_from = self.digest(part)
         return row
 
@@ -340,11 +339,7 @@ class NoiseStudy(NoisePlan, Study[Cell]):
         """True coefficients, or their means over cells, with the phases that methods are told."""
         if self.values is None or condition not in self.shifted:
             return true
-        phases = self.recipe(condition).problem.physics().phases.get(self.names[1])
-        if phases is None:
-            stored = open_dataset(self.truths(condition), "test")[self.names[1]].values
-            phases = _check_two(stored, f"conditions.{condition}.truth")
-        below, above = phases
+        below, above = self.recipe(condition).problem.physics().phases[self.names[1]]
         (low, high), told = self.values, self.values == (below, above)
         return true if told else low + (high - low) / (above - below) * (true - below)
 
@@ -372,7 +367,8 @@ class NoiseStudy(NoisePlan, Study[Cell]):
         assert cell.at is not None
         training = self.training(cell)
         if calibrating:
-            pairs = self._calibration(cell)
+            source = Source(self.store, training.experiment)
+            pairs = source.samples("validation").resident()
             folder, noise = training.folder / "validation", ""
         else:
             words = [
@@ -392,10 +388,6 @@ class NoiseStudy(NoisePlan, Study[Cell]):
             return values_of(u)[None], None
         mean, deviation = map(values_of, u.chunk(2, dim=-1))
         return mean[None], deviation
-
-    def _calibration(self, cell: Cell) -> Samples:
-        """The validation samples with the noise of a model's training."""
-        return Source(self.store, self.training(cell).experiment).samples("validation").resident()
 
     def _members(self, part: Cell) -> list[Cell]:
         """The models of a method, one for each seed that it has."""
@@ -490,11 +482,9 @@ class NoiseStudy(NoisePlan, Study[Cell]):
             self._experiment(part).training.loss.name,
             np.concatenate([a for a, _ in each]),
         )
-        truth = (
-            values_of(self._calibration(self._members(part)[0]).u)
-            if calibrating
-            else self.truth_under(part.condition)
-        )
+        truth = self.truth_under(part.condition)
+        if calibrating:
+            truth = values_of(self.source.samples("validation", noise=None).resident().u)
         stated = Stated(truth, draws.mean(axis=0))
         if loss == "gaussian":  # of the mixture of all models
             squares = np.mean([s**2 for _, s in each if s is not None], axis=0)
@@ -509,7 +499,7 @@ class NoiseStudy(NoisePlan, Study[Cell]):
 
     def _scored(
         self, part: Cell, fields: np.ndarray, estimates: Sequence[Estimate] = (),
-        stated: Stated | None = None, bands: Bands | None = None,
+        stated: Stated | None = None,
     ) -> Row:  # fmt: skip
         """The row with all measures of the reconstructed fields."""
         count, misfits = len(fields), self._misfits(part, fields, estimates)
@@ -521,9 +511,7 @@ class NoiseStudy(NoisePlan, Study[Cell]):
         dim = (
             len(domain.shape) if isinstance(domain, Box) and fields.ndim == self.fields_ndim else 0
         )
-        scores = measured(
-            Reconstructed(fields, truth[:count], self.values, misfits, stated, dim, bands)
-        )
+        scores = measured(Reconstructed(fields, truth[:count], self.values, misfits, stated, dim))
         return Row(errors=scores.pop("errors"), scores=scores)
 
     def _misfits(
@@ -566,15 +554,6 @@ class NoiseStudy(NoisePlan, Study[Cell]):
         spent += self.solved_samples * started.solve_seconds
         saved = alone.inference_seconds - started.inference_seconds
         return spent / saved if saved > 0 else math.inf
-
-
-def _check_two(a: np.ndarray, where: str) -> tuple[float, float]:
-    """The two values of true coefficients. Raises SchemaError if they have not two."""
-    found = np.unique(a).tolist()
-    if len(found) != 2:
-        number = "one value" if len(found) == 1 else "more values"
-        raise SchemaError(f"{where}: methods are told two phases, the truths have {number}")
-    return found[0], found[1]
 
 
 def values_of(fields: torch.Tensor) -> np.ndarray:

@@ -8,6 +8,7 @@ from csv import writer
 from dataclasses import dataclass, replace
 from functools import cached_property
 from io import StringIO
+from itertools import product
 from statistics import NormalDist
 
 import numpy as np
@@ -57,6 +58,7 @@ class Stated:
         probability: Probability of the upper phase in each cell.
         deviation: Standard deviation of `a` at each point.
         draws: Draws of the posterior.
+        bands: Conformal bands; None if none are calibrated.
     """
 
     truth: Fields
@@ -64,6 +66,7 @@ class Stated:
     probability: Fields | None = None
     deviation: Fields | None = None
     draws: Float[np.ndarray, " members samples *cells"] | None = None
+    bands: Bands | None = None
 
     @classmethod
     def of(
@@ -88,12 +91,6 @@ class Stated:
             stated = replace(stated, deviation=np.stack(stds))
         return stated if draws or stds else None
 
-    def rows(self, rows: slice) -> Stated:
-        """The statements about some of the samples."""
-        draws = None if self.draws is None else self.draws[:, rows]
-        p, s = (None if v is None else v[rows] for v in (self.probability, self.deviation))
-        return Stated(self.truth[rows], self.a[rows], p, s, draws)
-
     def upper(self, values: tuple[float, float]) -> Fields:
         """Probability of the upper phase in each cell: the stated one, or the share of this phase
         in the reconstruction."""
@@ -108,14 +105,13 @@ BANDS = {  # what a conformal band of probability LEVEL holds, by the kind of ba
     "all": "all points of a true field",
 }
 BANDS_TEXT = (
-    f"Conformal bands of probability {LEVEL:g}, by kind: "
-    + ", ".join(f"{kind} ({held})" for kind, held in BANDS.items())
-    + f". The share that they hold is {LEVEL:g} or slightly more if test samples are like those of "
-    "the calibration; no band is calibrated again for another level or condition, where the share "
-    "may be smaller. Bands of values are a ± q E, with the stated deviation E or the mean error of "
-    "the first half at each point, and have a mean width; bands of two phases are sets of phases, "
-    "and have a mean size of 0 to 2."
+    f"Conformal bands hold what they state with probability {LEVEL:g}, or slightly more, for test "
+    "samples like those of the calibration. None is calibrated again for another level or "
+    "condition, where it may hold less. Bands of values are a ± q E, with the stated deviation E "
+    "or, without one, the mean error of the first half at each point. Bands of two phases are sets "
+    "of phases, whose width is their mean size, 0 to 2."
 )
+BAND_MEASURES = [f"band_{kind}{what}" for kind in BANDS for what in ("", "_width")]
 _LEAST_SCALE = 1e-6  # of the largest
 
 
@@ -123,18 +119,16 @@ _LEAST_SCALE = 1e-6  # of the largest
 class Bands:
     """Conformal bands of a method, one of each kind of `BANDS`.
 
-    With values they are a ± q E, where E(x) is the stated deviation or, without one, the mean error
-    |a - u| at x of samples that are not calibrated with. With two phases they are sets of phases.
-
     Args:
-        bands: The band of each kind.
         values: The two values of a two-phase coefficient, smaller one first; None for other fields.
-        scale: Mean error at each point.
+        scale: E(x) of methods that state no deviation: the mean error |a - u| at x of samples that
+            are not calibrated with.
+        bands: The band of each kind.
     """
 
-    bands: Mapping[str, ConformalBand]
     values: tuple[float, float] | None
     scale: Float[np.ndarray, " *cells"]
+    bands: Mapping[str, ConformalBand]
 
     @classmethod
     def of(cls, stated: Stated, values: tuple[float, float] | None) -> Bands:
@@ -143,23 +137,25 @@ class Bands:
         Raises ValueError if the samples are too few.
         """
         half = len(stated.a) // 2
-        first, second = stated.rows(slice(half)), stated.rows(slice(half, None))
-        error = abs(first.truth - first.a).mean(axis=0)
-        made = cls({}, values, np.maximum(error, _LEAST_SCALE * (error.max() or 1.0)))
-        if values is None:
-            scores = abs(second.truth - second.a) / made._scale(second)
-        else:
-            p = second.upper(values)
-            scores = 1 - np.where(phases(second.truth, values), p, 1 - p)
-        bands = {
-            "points": ConformalBand.of(scores, LEVEL),
-            "share": ConformalBand.of_share(scores, LEVEL, 1 - LEVEL),
-            "all": ConformalBand.of_share(scores, LEVEL),
-        }
-        return replace(made, bands=bands)
+        scale = abs(stated.truth - stated.a)[:half].mean(axis=0)
+        empty = cls(values, np.maximum(scale, _LEAST_SCALE * (scale.max() or 1.0)), {})
+        scores, of_share = empty._scores(stated)[half:], ConformalBand.of_share
+        bands = (
+            ConformalBand.of(scores, LEVEL),
+            of_share(scores, LEVEL, 1 - LEVEL),
+            of_share(scores, LEVEL),
+        )
+        return replace(empty, bands=dict(zip(BANDS, bands, strict=True)))
 
     def _scale(self, stated: Stated) -> np.ndarray:
         return self.scale if stated.deviation is None else stated.deviation
+
+    def _scores(self, stated: Stated) -> Fields:
+        """|a - u|/E, or 1 - p of the true phase."""
+        if self.values is None:
+            return abs(stated.truth - stated.a) / self._scale(stated)
+        p = stated.upper(self.values)
+        return 1 - np.where(phases(stated.truth, self.values), p, 1 - p)
 
     def judged(self, stated: Stated, kind: str) -> tuple[Scores, Scores]:
         """Whether the band of a kind holds each sample; of points, the share that it holds. And the
@@ -167,14 +163,12 @@ class Bands:
         band, axes = self.bands[kind], tuple(range(1, stated.a.ndim))
         if self.values is None:
             low, high = band.interval(stated.a, self._scale(stated))
-            inside, width = (low <= stated.truth) & (stated.truth <= high), high - low
+            width = high - low
         else:
-            upper, lower = band.sets(stated.upper(self.values))
-            inside = np.where(phases(stated.truth, self.values), upper, lower)
-            width = upper.astype(float) + lower
-        share = inside.mean(axis=axes)
-        least = {"points": 0.0, "share": LEVEL, "all": 1.0}[kind]
-        held = share if kind == "points" else (share >= least - 1e-9).astype(float)
+            width = np.sum(band.sets(stated.upper(self.values)), axis=0)
+        held = (self._scores(stated) <= band.quantile).mean(axis=axes)
+        if kind != "points":
+            held = (held >= {"share": LEVEL, "all": 1.0}[kind] - 1e-9).astype(float)
         return held, width.mean(axis=axes)
 
 
@@ -189,7 +183,6 @@ class Reconstructed:
         misfits: Misfit of each field to the data, see `Inversions.misfits`; None if there is no
             noise or no solver.
         stated: The stated uncertainty; None if the method states none.
-        bands: Conformal bands; None if none are calibrated.
         dim: Number of axes along which blocks are formed; 0 if the points are on no grid.
     """
 
@@ -199,7 +192,6 @@ class Reconstructed:
     misfits: Scores | None = None
     stated: Stated | None = None
     dim: int = 2
-    bands: Bands | None = None
 
     @cached_property
     def agreement(self) -> tuple[Scores | None, Scores | None]:
@@ -318,9 +310,9 @@ class Reconstructed:
 
     def held(self, kind: str, which: int) -> Scores | None:
         """What `Bands.judged` gives; None without bands."""
-        if self.bands is None or self.stated is None:
+        if self.stated is None or self.stated.bands is None:
             return None
-        return self.bands.judged(self.stated, kind)[which]
+        return self.stated.bands.judged(self.stated, kind)[which]
 
 
 def _in_set(p: np.ndarray) -> np.ndarray:
@@ -438,17 +430,12 @@ MEASURES = {
         lambda of: of.set_size,
     ),
     **{
-        f"band_{kind}{what}": Measure(
-            "", f"{title} of conformal bands ({kind})", f"{meaning} {held}.",
-            lambda of, kind=kind, which=which: of.held(kind, which),
+        name: Measure(
+            f"{kind} band{' width' * which}",
+            f"{('Coverage', 'Width')[which]} of the conformal band of {kind}",
+            f"It holds {BANDS[kind]}.", lambda of, kind=kind, which=which: of.held(kind, which),
         )
-        for kind, held in BANDS.items()
-        for which, (what, title, meaning) in enumerate((
-            ("", "Coverage", f"{LEVEL:g} or slightly more if test samples are like those of the "
-             "calibration; the band holds"),
-            ("_width", "Width", "Mean width of the band, or mean number of phases in its sets; it "
-             "holds"),
-        ))
+        for name, (kind, which) in zip(BAND_MEASURES, product(BANDS, (0, 1)), strict=True)
     },
 }  # fmt: skip
 

@@ -207,7 +207,7 @@ def test_test_noise_has_the_kind_of_the_tests_and_the_seed_of_the_experiment():
         ({"train": (RANGE, (0.0, 0.3))}, "train levels may contain only one range"),
         ({"train": (-0.1,)}, "noise level"),
         ({"test": (-0.1,)}, "noise level"),
-        ({"assumed": (3.0,)}, "--assumed-level must be positive numbers that include 1"),
+        ({"assumed": (3.0,)}, "--assumed-level must be numbers from 1e-6 to 1e6 that include 1"),
         ({"cells": 3}, "--cells must be at least 4, got 3"),
         ({"inversion_samples": 0}, "--inversion-samples must be at least 1, got 0"),
         (

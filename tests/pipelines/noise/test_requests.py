@@ -85,7 +85,7 @@ def test_a_study_of_classical_methods_alone_trains_nothing(study, tmp_path):
         (["--inversion-samples", "0"], "'--inversion-samples'.*greater than or equal to 1, got 0"),
         (
             ["--assumed-level", "3"],
-            r"--assumed-level must be positive numbers that include 1, got \(3.0,\)",
+            r"--assumed-level must be numbers from 1e-6 to 1e6 that include 1, got \(3.0,\)",
         ),
         (["--assumed-level", "1,3,3"], "--assumed-level must be numbers that differ"),
         (["--condition", "pink"], "unknown condition 'pink'"),
