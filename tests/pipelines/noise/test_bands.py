@@ -1,4 +1,4 @@
-"""Conformal bands of fields and of phases, on samples like those of the calibration and on others."""
+"""Conformal bands of fields and of phases, on samples like those of the calibration or not."""
 
 from dataclasses import replace
 

@@ -152,6 +152,7 @@ def test_levels_in_decibels_have_their_unit():
     snr = OWN.with_overrides({"noise.kind": "snr", "noise.level": 20.0})
     plan = NoiseStudy(snr, "nowhere", Path("out"), (40.0,), (20.0, 30.0), 1)
     assert (plan.unit, plan.word(20.0)) == ("dB", "20 dB")
+    assert (plan.noisiest, a_plan().noisiest) == (20.0, max(a_plan().test_levels))
     assert plan.label(Cell(40.0)) == "trained at 40 dB"
     assert plan.progress_line(Cell(40.0, at=30.0), Row()) == (
         "trained at 40 dB, seed 0, tested at 30 dB"
