@@ -104,8 +104,9 @@ class TrainedModel:
         return Grids.described(recorded)
 
     def predict(
-        self, a: _Values, x: Any = None, y: Any = None, mask: Any = None, weight: Any = None
-    ) -> _Values:
+        self, a: _Values, x: Any = None, y: Any = None, mask: Any = None, weight: Any = None,
+        *, deviation: bool = False,
+    ) -> _Values:  # fmt: skip
         """Predictions u = G(a), computed in float32.
 
         Args:
@@ -117,13 +118,16 @@ class TrainedModel:
             mask: False at padding, True elsewhere, shape (batch, *grid); by default no padding.
             weight: Quadrature weights of the points, shape (*grid) or (batch, *grid); by default
                 equal weights. Operators without quadrature ignore the weights.
+            deviation: Whether to return the standard deviation of u given a in place of its mean,
+                by a model that was trained by the loss gaussian.
 
         Returns:
             Values of u, shape (batch, *target_grid, c_out); an array if `a` is an array, otherwise
             a tensor.
 
         Raises:
-            ValueError: If the shapes do not fit the operator, or if there are no samples.
+            ValueError: If the shapes do not fit the operator, if there are no samples, or if the
+                model states no deviation.
 
         Example:
             >>> import torch
@@ -135,6 +139,8 @@ class TrainedModel:
             >>> model.predict(np.ones((3, 16, 1)), x).shape
             (3, 16, 1)
         """
+        if deviation and not self.predictor.gaussian:
+            raise ValueError("a deviation needs a model that was trained by the loss gaussian")
         values = _tensor("a", a)
         if values.ndim < 3:
             raise ValueError(
@@ -163,7 +169,10 @@ class TrainedModel:
                 part_weight = weights[rows]
             with torch.no_grad(), AS_WRITTEN.products():
                 part = values[rows].to(self.device, torch.float32)
-                parts.append(self.predictor(part, part_x, part_y, *part_mask, weight=part_weight))
+                u = self.predictor(
+                    part, part_x, part_y, *part_mask, weight=part_weight, deviation=deviation
+                )
+                parts.append(u[..., u.shape[-1] // 2 :] if deviation else u)
         u: Any = torch.cat(parts)
         return u.cpu().numpy() if isinstance(a, np.ndarray) else u.to(values.device)
 

@@ -96,7 +96,7 @@ class FlowPosterior(Predictor):
         self.spectrum.copy_((total / count).sqrt())
 
     def on(
-        self, x: Tensor | None, y: Tensor | None = None, logits: bool = False
+        self, x: Tensor | None, y: Tensor | None = None, raw: bool = False
     ) -> Callable[..., Tensor]:
         """The function (a) -> means of draws, whose x₀ are the same for all samples."""
         at = self.at(x, y)

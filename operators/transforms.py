@@ -256,6 +256,7 @@ Function = Float[Tensor, "batch *grid c"]
 Positions = tuple[Tensor | None, ...]  # x, y, and the mask if there is one
 MAP = Map()
 _PART = 2**20  # numbers that are copied to float64 at a time
+_LEAST_DEVIATION = 1e-3  # of a prediction, as a share of that of the target
 
 
 class Normalizer(nn.Module):
@@ -544,6 +545,10 @@ class Predictor(nn.Module):
             (`operators.transforms.square_mean`). The points are then those of a symmetric grid.
         phases: The two values of the target; the outputs of the operator are then logits of the
             upper one. None for other targets.
+        gaussian: Whether the operator has two output channels for each one of u: normalised means
+            m and l, with the deviation s = σ (0.001 + e^l) of u and the deviation σ of the
+            normaliser. Predictions are means. If they are means over symmetries, so is s, which is
+            then at least the deviation of the mean.
     """
 
     def __init__(
@@ -556,15 +561,22 @@ class Predictor(nn.Module):
         extent: Extent | None = None,
         mean: bool = False,
         phases: PhaseValues | None = None,
+        gaussian: bool = False,
     ) -> None:
         super().__init__()
         self.operator, self.input, self.target, self.boundary = operator, input, target, boundary
         self.task, self.extent, self.mean, self.phases = task, extent, mean, phases
+        self.gaussian = gaussian
 
     @property
     def in_channels(self) -> int:
         """Number of channels of the inputs."""
         return self.operator.in_channels
+
+    @property
+    def out_channels(self) -> int:
+        """Number of channels of u."""
+        return self.operator.out_channels // (2 if self.gaussian else 1)
 
     def forward(
         self,
@@ -574,16 +586,20 @@ class Predictor(nn.Module):
         mask: Bool[Tensor, " batch *grid"] | None = None,
         steps: int = 1,
         weight: Tensor | None = None,
+        deviation: bool = False,
     ) -> Float[Tensor, "batch *target_grid c"]:
         """Predictions u(y).
 
         Args:
             steps: Number of applications of the operator; their outputs are concatenated as
                 channels.
+            deviation: Whether the channels of u are followed by those of its deviation, which a
+                `gaussian` predictor has.
         """
         pairs = [(None, v) if v is not None and v.ndim == a.ndim else (v, None) for v in (x, y)]
         shared, by_sample = zip(*pairs, strict=True)
-        return self.on(*shared)(a, *by_sample, mask, steps, weight=weight)
+        u = self.on(*shared)(a, *by_sample, mask, steps, weight=weight)
+        return u[..., : self.out_channels] if self.gaussian and not deviation else u
 
     def adapt(self, pairs: Samples) -> None:
         """Fit the operator to training samples by `Operator.adapt`."""
@@ -595,7 +611,7 @@ class Predictor(nn.Module):
             self.operator.adapt((self.target(block.to(y.device), y) for block in u), placed)
 
     def on(
-        self, x: Tensor | None, y: Tensor | None = None, logits: bool = False
+        self, x: Tensor | None, y: Tensor | None = None, raw: bool = False
     ) -> Callable[..., Tensor]:
         """Prepare predictions at points that all samples share, and return the prediction function.
 
@@ -604,11 +620,12 @@ class Predictor(nn.Module):
         Args:
             x: Points of the inputs that all samples share; None if they differ by sample.
             y: Points of the outputs that all samples share; None if they are those of the inputs.
-            logits: Whether outputs of two phases are logits, as a loss needs them, not values.
+            raw: Whether outputs are as a loss needs them: logits of two phases, not values, and
+                logarithms of deviations.
 
         Returns:
-            A function (a, x, y, mask, steps, truth, weight) -> u. Its arguments x and y are for
-            points that differ by sample.
+            A function (a, x, y, mask, steps, truth, weight) -> u, or (u, s) if `gaussian`. Its
+            arguments x and y are for points that differ by sample.
         """
         mean, std = self.input.at(x)
         target_mean, target_std = self.target.at(x if y is None else y)
@@ -623,15 +640,19 @@ class Predictor(nn.Module):
                 raise ValueError("pointwise normalisation by node allows no other points y")
             self.target.check(tuple(a.shape[1:-1]))
             u = operator((self.input.raised(a) - mean) / std, *positions)
+            u, *log = u.chunk(2, dim=-1) if self.gaussian else (u,)
             u = u * target_std + target_mean
             if self.phases is not None:
-                if logits:
+                if raw:
                     return u
                 u = self.phases(u)
-            if self.boundary is None or positions[1] is not None:
+            if self.boundary is not None and positions[1] is None:
+                factor, added = fixed or self.boundary.on(tuple(a.shape[1:-1]), u)
+                u = u * factor if added is None else u * factor + added
+            if not log:
                 return u
-            factor, added = fixed or self.boundary.on(tuple(a.shape[1:-1]), u)
-            return u * factor if added is None else u * factor + added
+            s = target_std * (_LEAST_DEVIATION + log[0].exp())
+            return torch.cat([u, s.log() if raw else s], dim=-1)
 
         def predicted(
             a: Tensor,

@@ -61,13 +61,14 @@ def saving_checkpoint(
         **description,
         **({"mean": "square"} if predictor.mean else {}),
         **({} if predictor.phases is None else {"phases": [*vars(predictor.phases).values()]}),
+        **({"gaussian": True} if predictor.gaussian else {}),
         **(
             {"flow": {"members": predictor.members, "steps": predictor.steps}}
             if isinstance(predictor, FlowPosterior)
             else {}
         ),
         "format_version": FORMAT_VERSION,
-        "channels": [operator.in_channels, operator.out_channels],
+        "channels": [predictor.in_channels, predictor.out_channels],
         "dim": operator.dim,
         "task": predictor.task.description(),
         "boundary": None if predictor.boundary is None else predictor.boundary.description(),
@@ -133,6 +134,7 @@ def load_checkpoint(
             extent,
             mean={None: False, "square": True}[header.get("mean")],
             phases=None if phases is None else PhaseValues(*map(float, phases)),
+            gaussian=bool(header.get("gaussian")),
         )  # fmt: skip
 
     try:
@@ -310,7 +312,7 @@ def model_file(folder: Path) -> Path:
 def check_fit(predictor: Predictor, pairs: Samples) -> None:
     """Raise CheckpointError if data and operator differ in their channels or dimension."""
     operator = predictor.operator
-    expected = (predictor.in_channels, operator.out_channels, operator.dim)
+    expected = (predictor.in_channels, predictor.out_channels, operator.dim)
     got = (*pairs.channels, pairs.dim)
     if expected != got:
         raise CheckpointError(

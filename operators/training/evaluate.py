@@ -18,14 +18,15 @@ _POINTS = 2**18  # points evaluated at a time, which bounds the memory on fine g
 
 
 def predictions(
-    predictor: nn.Module, pairs: Samples, batch: int | None = None
+    predictor: nn.Module, pairs: Samples, batch: int | None = None, **options: bool
 ) -> Float[Tensor, "samples *grid c"]:
     """Predictions for all samples in evaluation mode, computed in float32.
 
     Args:
         batch: Number of samples evaluated at a time.
+        options: Further arguments of the predictor, such as `deviation`.
     """
-    return torch.cat([p for p, _ in _predicted(predictor, pairs, batch)])
+    return torch.cat([p for p, _ in _predicted(predictor, pairs, batch, **options)])
 
 
 def scores(
@@ -103,7 +104,7 @@ def _batch(pairs: Samples) -> int:
 
 
 def _predicted(
-    predictor: nn.Module, pairs: Samples, batch: int | None
+    predictor: nn.Module, pairs: Samples, batch: int | None, **options: bool
 ) -> Iterator[tuple[Tensor, Batch]]:
     """Pairs (predictions, batch) for all samples in order."""
     batch = batch or _batch(pairs)
@@ -113,9 +114,9 @@ def _predicted(
         for part in pairs.in_order(batch):
             with torch.no_grad(), AS_WRITTEN.products():
                 steps = part.u.shape[-1] // pairs.channels[1]
-                options = {} if steps == 1 else {"steps": steps}
+                several = {} if steps == 1 else {"steps": steps}
                 weight = quadrature_of(predictor, part, pairs)
-                p = predictor(part.a, *positions(part, pairs), **weight, **options)
+                p = predictor(part.a, *positions(part, pairs), **weight, **several, **options)
             yield p, part
     finally:
         predictor.train(training)

@@ -70,6 +70,27 @@ class CrossEntropy:
         return _mean(of_points(prediction, target, reduction="none"), weight)
 
 
+class Gaussian:
+    """Mean over the batch, the points and the channels of [s] ((m - u)²/(2 s²) + log s).
+
+    The prediction has the channels (m, log s), means and deviations of a Gaussian law of u. This is
+    the loss β-NLL with β = ½: the factor [s] is not differentiated, so that points with a large
+    deviation count more for m than in the likelihood, β = 0. The minimum is at m = E[u | input] and
+    s² = E[(u - m)² | input]. With quadrature weights, the mean over the points is weighted. The
+    predictor bounds s from below (`operators.transforms.Predictor`).
+
+    References: M. Seitzer et al., On the pitfalls of heteroscedastic uncertainty estimation with
+    probabilistic neural networks, ICLR 2022.
+    """
+
+    def __call__(
+        self, prediction: _Values, target: _Values, a: Tensor, weight: Tensor | None = None
+    ) -> Tensor:
+        m, log = prediction.chunk(2, dim=-1)
+        s = log.exp()
+        return _mean(s.detach() * (((m - target) / s).square() / 2 + log), weight)
+
+
 class FlowMatching(MeanSquare):
     """The mean square of v(x_t, t, a) - (x₁ - x₀), whose operator is a `FlowPosterior`.
 
@@ -161,4 +182,5 @@ register_loss("squared-h1", SquaredH1)
 register_loss("mean-square", MeanSquare)
 register_loss("huber", Huber)
 register_loss("cross-entropy", CrossEntropy)
+register_loss("gaussian", Gaussian)
 register_loss("flow", FlowMatching)

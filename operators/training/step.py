@@ -515,8 +515,8 @@ class Step:
         y: Points of the targets that all samples share; None if they are those of the inputs.
         loss: Function (prediction, target, input) -> scalar. If the points have quadrature weights,
             the function gets these as its fourth argument. For a predictor of two phases,
-            predictions are logits and targets are shares of the upper phase; for a
-            `FlowPosterior`, both are velocities.
+            predictions are logits and targets are shares of the upper phase; for a `gaussian` one,
+            predictions are (m, log s); for a `FlowPosterior`, both are velocities.
         clip: Norm to which larger gradients are scaled down.
         augment: Augmentation of each batch; None for no augmentation.
         weight: Quadrature weights of the targets that all samples share; None for equal weights.
@@ -543,8 +543,8 @@ class Step:
         self.parameters = [p for p in predictor.parameters() if p.requires_grad]
         self.buffers = list(predictor.buffers())
         phases, shared_y, shared_weight = predictor.phases, y, weight
-        all_points = predictor.on(x, y, logits=True)
-        at = {tuple(points.shape[:-1]): predictor.on(points, y, logits=True) for points in grids}
+        all_points = predictor.on(x, y, raw=True)
+        at = {tuple(points.shape[:-1]): predictor.on(points, y, raw=True) for points in grids}
         flow = predictor.at(x, y) if isinstance(predictor, FlowPosterior) else None
         task = predictor.task
         forced = isinstance(task, Rollout) and task.teacher_forcing
@@ -565,7 +565,7 @@ class Step:
                 if flow is not None:
                     v, velocity = flow.matched(a, u)
                     return loss(v.to(u.dtype), velocity, a)
-                channels = predictor.operator.out_channels
+                channels = predictor.out_channels
                 steps = u.shape[-1] // channels
                 inputs, truth = task.noisy_inputs(a, channels, mask), u if forced else None
                 predict = at.get(tuple(a.shape[1:-1]), all_points)

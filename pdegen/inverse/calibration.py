@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import scipy  # pyright: ignore[reportMissingTypeStubs]
 from jaxtyping import Float, Int
 
 Truth = Float[np.ndarray, " *shape"]
@@ -19,22 +20,6 @@ def brier(probability: Truth, phase: Truth) -> float:
     0.125
     """
     return float(np.mean((probability - phase) ** 2))
-
-
-def reliability(probability: Truth, phase: Truth, bins: int = 10) -> Float[np.ndarray, "bins 3"]:
-    """Reliability table: a row (mean of p, fraction with y = 1, count) for each bin of p.
-
-    p is the predicted probability that y = 1. In empty bins the mean and the fraction are NaN.
-
-    >>> reliability(np.array([0.1, 0.2, 0.9]), np.array([0.0, 1.0, 1.0]), bins=2).round(2).tolist()
-    [[0.15, 0.5, 2.0], [0.9, 1.0, 1.0]]
-    """
-    bin_of = np.minimum((probability.ravel() * bins).astype(int), bins - 1)
-    count = np.bincount(bin_of, minlength=bins)
-    divisor = np.where(count > 0, count, np.nan)
-    sums = (np.bincount(bin_of, weights=w.ravel(), minlength=bins) for w in (probability, phase))
-    mean_p, share = (total / divisor for total in sums)
-    return np.stack([mean_p, share, count], axis=1)
 
 
 def central_interval(ensemble: Ensemble, level: float) -> tuple[Truth, Truth]:
@@ -206,6 +191,23 @@ class ConformalBand:
     def interval(self, estimate: np.ndarray, scale: np.ndarray | float) -> tuple[Truth, Truth]:
         """Lower and upper ends of the band."""
         return estimate - self.quantile * scale, estimate + self.quantile * scale
+
+
+def gaussian_crps(mean: Truth, deviation: Truth, truth: Truth) -> Truth:
+    """CRPS of the law N(m, s²): s (z (2Φ(z) - 1) + 2φ(z) - 1/√π) with z = (y - m)/s.
+
+    It is |y - m| where s = 0.
+
+    References: T. Gneiting and A. Raftery (see `crps`), section 4.2.
+
+    >>> float(gaussian_crps(np.array(0.0), np.array(1.0), np.array(0.0)).round(4))
+    0.2337
+    """
+    error = truth - mean
+    deviation = np.maximum(deviation, 1e-9 * abs(error) + np.finfo(float).tiny)
+    z = error / deviation
+    density = np.exp(-(z**2) / 2) * math.sqrt(2 / math.pi)  # 2φ(z)
+    return deviation * (z * scipy.special.erf(z / math.sqrt(2)) + density - 1 / math.sqrt(math.pi))
 
 
 def _in_range(level: float) -> None:

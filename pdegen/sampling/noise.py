@@ -967,6 +967,9 @@ def recorded(table: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+_LARGEST = 6  # decimal logarithm of the largest level, whose squares float32 holds
+
+
 class NoiseKind(Strict):
     """Declaration of a kind of noise, without its level.
 
@@ -1053,6 +1056,10 @@ class NoiseKind(Strict):
         """Raise ValueError if the level is invalid for this kind."""
         if level < 0 and self.kind != "snr":
             raise ValueError(f"the level of {self.kind} noise must be >= 0, got {level}")
+        size = -level / 20 if self.kind == "snr" else math.log10(level or 1.0)
+        if size > _LARGEST:
+            most = f">= {-20 * _LARGEST} dB" if self.kind == "snr" else f"<= 1e{_LARGEST}"
+            raise ValueError(f"the level of {self.kind} noise must be {most}, got {level:g}")
 
     def at(self, level: float) -> NoiseModel:
         """The noise model for a level."""

@@ -669,6 +669,13 @@ def score_command(
     methods: AnswerSources,
     condition: Conditions = None,
     samples: FirstSamples = None,
+    conformal: Annotated[
+        bool,
+        typer.Option(
+            "--conformal",
+            help="Answer validation samples, too, and judge bands calibrated on them.",
+        ),
+    ] = False,
     out: Out = None,
     workers: Processes = 1,
 ) -> None:
@@ -681,14 +688,16 @@ def score_command(
     from pipelines.reports.leaderboard_report import write_leaderboard
     from pipelines.runs.folder import FolderClaim
     from pipelines.studies.answers import conditions_of
-    from pipelines.studies.leaderboard import entries, leaderboard
+    from pipelines.studies.leaderboard import Request, checked_entries, entries, leaderboard
     from pipelines.studies.testset import open_testset
 
     made = open_testset(testset)
     chosen = list(conditions_of(made, condition or []))
     folder = out or Path("runs") / f"{made.declared.name}-leaderboard"
+    asked = Request(made, chosen, samples, conformal)
+    checked = checked_entries(asked, methods, folder / "answers")
     claim = FolderClaim("leaderboard", "leaderboard.json")
     claim.claim(folder, {"testset": made.digest}, same=("testset",), resume=True)
-    answered = entries(made, methods, folder / "answers", chosen, samples, workers, note)
-    board = leaderboard(made, answered, chosen, samples)
+    answered = entries(asked, checked, folder / "answers", workers, note)
+    board = leaderboard(asked, answered)
     say(write_leaderboard(board, answered, folder, command_line()))

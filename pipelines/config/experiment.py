@@ -16,8 +16,10 @@ from pydantic import (
     model_validator,
 )
 
+from operators.base import Operator
 from operators.data import AtTime, Block, Map, Rollout, Samples, Task
 from operators.norms import has_one_spacing
+from operators.registry import OPERATORS
 from operators.training.fit import Settings
 from operators.training.step import Augmentation
 from operators.transforms import CircleSymmetries, DiagonalShifts, Normalizer, SquareSymmetries
@@ -277,9 +279,9 @@ class InputNoise(NoiseKind):
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
-        if not isinstance(self.level, tuple):
-            self.check_level(self.level)
-        elif self.kind == "snr":
+        for level in self.level if isinstance(self.level, tuple) else (self.level,):
+            self.check_level(level)
+        if isinstance(self.level, tuple) and self.kind == "snr":
             raise ValueError(
                 f"snr takes one level in decibels and no range, got {list(self.level)}"
             )
@@ -584,6 +586,9 @@ def _not_of_the_cycle(former: Mapping[str, object], chosen: object) -> str:
     return f"{next(iter(former))} is a key of the schedule {_CYCLE}, not of {chosen}: leave it out"
 
 
+CALIBRATING = 9  # fewest samples that calibrate a band of probability 0.9
+
+
 class Training(Strict):
     """Settings of a training (`operators.training.fit.Settings`).
 
@@ -606,6 +611,8 @@ class Training(Strict):
             published code.
         start: A safetensors file with initial weights, for example published ones. The run records
             its SHA-256. By default initial weights are random.
+        conformal: Whether only the first half of the validation samples chooses the epoch. The
+            second half then calibrates conformal bands in a noise study.
     """
 
     protocol: Protocol = "validation"
@@ -621,6 +628,7 @@ class Training(Strict):
     optimizer: OptimizerSpec = _ADAM
     symmetries: Symmetries = Symmetries()
     start: str | None = None
+    conformal: bool = False
 
     @model_validator(mode="before")
     @classmethod
@@ -645,8 +653,11 @@ class Training(Strict):
     def _recorded(
         self, content: SerializerFunctionWrapHandler, info: SerializationInfo
     ) -> dict[str, object]:
-        """Write the keys of 1cycle in place of its table in records, as older records do."""
+        """Write the keys of 1cycle in place of its table in records, as older records do, and no
+        `conformal` that is false."""
         table: dict[str, object] = content(self)
+        if not self.conformal:
+            table.pop("conformal", None)
         if info.mode != "json" or self.schedule.name != _CYCLE:
             return table
         written = dict[str, object]()
@@ -898,8 +909,15 @@ class Experiment(Strict):
         input, target = ([*names] if names else default for names, default in pairs)
         return input, target
 
-    def check_applies(self, domain: Domain, where: str) -> None:
-        """Raise SchemaError if the experiment sets a key that has no effect on this domain."""
+    def check_applies(self, domain: Domain, validation: int, where: str) -> None:
+        """Raise SchemaError if the experiment sets a key that has no effect on this domain, or one
+        that is impossible with this number of validation samples."""
+        published, needed = self.training.protocol == "published", 2 * CALIBRATING
+        if self.training.conformal and (published or validation < needed):
+            raise SchemaError(
+                f'training.conformal needs the protocol "validation" and {needed} validation '
+                f"samples, {where} has {validation} and the protocol {self.training.protocol}"
+            )
         task, noise, stream = self.task, self.noise, self.data.stream
         if isinstance(task, RolloutTask) and task.teacher_forcing and task.steps == 1:
             raise SchemaError(
@@ -924,6 +942,40 @@ class Experiment(Strict):
             raise SchemaError(
                 f'data.stream.sampling = "tail" is for the task map, the task is {task.kind}'
             )
+
+    def check_loss(self, phases: Mapping[str, object], where: str) -> None:
+        """Raise SchemaError if the loss is for another task, target, normaliser or operator.
+
+        Args:
+            phases: The two values of each variable that has two (`Physics.phases`).
+        """
+        name, targets = self.training.loss.name, self.variables[1]
+        names = (targets,) if isinstance(targets, str) else targets
+        stream, upper = self.data.stream, [v for v in names if v in phases]
+        normalised, fault = self.normalization.target != "none", ""
+        of_targets = OPERATORS[self.model.name].operator.adapt is not Operator.adapt
+        if name not in ("cross-entropy", "flow", "gaussian"):
+            return
+        if not isinstance(self.learned, Map):
+            fault = "needs the task map"
+        elif name == "cross-entropy" and (len(names) != 1 or not upper):
+            fault = f"needs a target of two phases: {', '.join(names)} of {where} has none"
+        elif name == "cross-entropy" and normalised:
+            fault = 'predicts logits: set normalization.target = "none"'
+        elif name == "gaussian" and upper:
+            fault = f"is for values, {upper[0]} of {where} has two phases: use cross-entropy"
+        elif name != "cross-entropy" and not normalised:
+            fault = 'needs normalised targets: set normalization.target = "scalar"'
+        elif name != "cross-entropy" and of_targets:
+            fault = f"needs an operator without a basis of the targets, not {self.model.name}"
+        elif name == "flow" and self.data.resolutions is not None:
+            fault = "trains at one resolution: use data.resolution"
+        elif name == "flow" and self.training.symmetries.mean:
+            fault = "takes no mean over the symmetries of the square: leave symmetries.mean out"
+        elif name == "flow" and stream is not None and stream.sampling == "tail":
+            fault = 'needs samples that are drawn alike: leave data.stream.sampling = "tail" out'
+        if fault:
+            raise SchemaError(f"training.loss: {name} {fault}")
 
     @property
     def unread(self) -> dict[str, str]:

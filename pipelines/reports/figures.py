@@ -369,7 +369,8 @@ def learning_curve(history: Sequence[Epoch], loss: str, watched: str) -> Figure:
     axes.plot(epoch[best], score[best], "D", color=ERROR, ms=6, label=note)
     axes.set(xlabel="epoch", ylabel="loss, error")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    logarithmic(axes, "y", np.concatenate([losses, score, largest]))
+    if (losses > 0).all():  # a logarithm of a density may have either sign
+        logarithmic(axes, "y", np.concatenate([losses, score, largest]))
     axes.set_zorder(rate.get_zorder() + 1)  # the curves are drawn over the learning rate
     axes.patch.set_visible(False)
     legend(figure, axes, rate)

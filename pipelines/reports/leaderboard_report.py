@@ -30,7 +30,7 @@ from pipelines.runs.comparison import mean_interval
 from pipelines.studies.answers import Answers, read_answers
 from pipelines.studies.inversions import CONSTANT
 from pipelines.studies.leaderboard import PRIMARY, AnswerFolder, Leaderboard
-from pipelines.studies.scores import FEWEST, MEASURES
+from pipelines.studies.scores import BAND_MEASURES, BANDS_TEXT, FEWEST, MEASURES
 from pipelines.studies.testset import TestSet
 
 _PANELS = 5  # images in a row
@@ -54,6 +54,7 @@ def write_leaderboard(
             part.ranks(),
             *part.levels(),
             *part.calibration(),
+            *part.bands(),
             part.robustness(),
             part.costs(),
             part.reconstructions(),
@@ -194,6 +195,25 @@ class _Part:
         header = ("method", "condition", *(MEASURES[n].column or MEASURES[n].title for n in names))
         text = tuple(f"{MEASURES[n].title}: {MEASURES[n].meaning}" for n in names)
         return [Section("Calibration", text, (Table(lines, header),))]
+
+    def bands(self) -> list[Section]:
+        """What conformal bands hold in all conditions, and the size of their sets."""
+        lines = [
+            (self._label(m), c, *(self._printed(m, c, name) for name in BAND_MEASURES))
+            for c in self.board.conditions
+            for m in self.methods
+            if BAND_MEASURES[0] in self.board.scores.get((m, c), {})
+        ]
+        if not lines:
+            return []
+        how = (
+            "They are calibrated on the second half of the validation samples, with the noise that "
+            "methods are told. These chose no epoch; weights are chosen in the first half."
+        )
+        header = ("method", "condition", *(MEASURES[name].column for name in BAND_MEASURES))
+        meanings = [f"{MEASURES[n].column}: {MEASURES[n].meaning}" for n in BAND_MEASURES[::2]]
+        text = (BANDS_TEXT, how, *meanings)
+        return [Section("Conformal bands", text, (Table(lines, header),))]
 
     def robustness(self) -> Section:
         """The area in all conditions, and its ratio to the core condition of the same sensors and

@@ -274,7 +274,7 @@ class Reconstructions:
     """Pictures of test samples, with a panel for each method. Methods that assume a wrong level
     are omitted.
 
-    The samples are the median and the worst one of the best method at the highest level, of those
+    The samples are the median and the worst one of the best method at the noisiest level, of those
     on which all methods are tested.
 
     Args:
@@ -291,9 +291,9 @@ class Reconstructions:
 
     @cached_property
     def _ordered(self) -> tuple[str, list[int]]:
-        """Name of the best method at the highest level, and the samples by its error."""
+        """Name of the best method at the noisiest level, and the samples by its error."""
         group, levels = self.results.groups[-1], self.study.test_levels
-        at = levels.index(max(levels))
+        at = levels.index(self.study.noisiest)
         best = self.results.best(group, at)
         order = np.argsort(self.results.errors(best, at, group.samples), kind="stable")
         return self.study.label(best), order.tolist()
@@ -307,22 +307,23 @@ class Reconstructions:
     def _which(self) -> str:
         """Words that say which test sample is shown."""
         word = "median" if self.row is None else "worst"
-        highest = self.study.word(max(self.study.test_levels))
-        return f"the {word} one of {self._ordered[0]} at level {highest}"
+        noisiest = self.study.word(self.study.noisiest)
+        return f"the {word} one of {self._ordered[0]} at level {noisiest}"
 
     def pictures(self) -> tuple[Picture, ...]:
-        """A picture of the median sample at each level, and of the worst one at the highest level.
+        """A picture of the median sample at each level, and of the worst one at the noisiest level.
         In two or three dimensions, a picture of the estimated standard deviations is added if any
         method gives them."""
         levels, order = self.study.test_levels, self._ordered[1]
         worst = replace(self, row=order[-1])
         if self.study.source.samples("test", noise=None).dim == 1:
             curves = tuple(self._curves(level) for level in levels)
-            return (*curves, worst._curves(max(levels))) if len(order) > 1 else curves
+            return (*curves, worst._curves(self.study.noisiest)) if len(order) > 1 else curves
         answers = {level: list(self._answers(level)) for level in levels}
         images = [self._images(level, of) for level, of in answers.items()]
         if len(order) > 1:
-            images.append(worst._images(max(levels), list(worst._answers(max(levels)))))
+            noisiest = self.study.noisiest
+            images.append(worst._images(noisiest, list(worst._answers(noisiest))))
         stated = any(a.std is not None for of in answers.values() for a in of)
         return (*images, self._uncertainty(answers)) if stated else tuple(images)
 

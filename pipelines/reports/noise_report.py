@@ -36,7 +36,7 @@ from pipelines.runs.evaluation import provenance
 from pipelines.studies.inversions import ALL, CONSTANT, NONE, Cell
 from pipelines.studies.noise import NoiseStudy
 from pipelines.studies.runner import Execution, Row
-from pipelines.studies.scores import MEASURES
+from pipelines.studies.scores import BANDS_TEXT, MEASURES
 
 
 def noise_section(study: NoiseStudy) -> Section:
@@ -159,7 +159,8 @@ def reported_epoch(study: NoiseStudy) -> str:
     noise = "without noise" if study.on_targets else "with the training noise"
     if study.experiment.training.protocol == "published":
         return f"the last; test samples {noise} were watched during training"
-    return f"the best on validation samples {noise}"
+    half = "the first half of the " * study.experiment.training.conformal
+    return f"the best on {half}validation samples {noise}"
 
 
 def _fewer(results: Results) -> str:
@@ -380,15 +381,22 @@ class _NoiseReport:
 
     def calibration(self) -> list[Section]:
         """Section about the uncertainty that methods state; none if no method states any."""
-        table = self.results.calibration_table()
-        if not table.rows:
+        stated, bands = self.results.calibration_table(), self.results.band_table()
+        if not stated.rows and not bands.rows:
             return []
         used = [name for name in CALIBRATION if name in self.results.measured]
         text = [
             f"{MEASURES[name].column or MEASURES[name].title}: {MEASURES[name].meaning}"
             for name in used
         ]
-        return [Section("Calibration", tuple(text), (table,))]
+        if bands.rows:
+            text += [
+                BANDS_TEXT,
+                "They are calibrated on the second half of the validation samples, with the noise "
+                "of each operator's training; the first half chose its epoch.",
+            ]
+        tables = tuple(table for table in (stated, bands) if table.rows)
+        return [Section("Calibration", tuple(text), tables)]
 
     def costs(self) -> list[Section]:
         """Section about the weights and costs of classical methods; none without them."""

@@ -16,11 +16,21 @@ from pipelines.runs.comparison import Difference, mean_interval
 from pipelines.studies.inversions import CONSTANT, Cell
 from pipelines.studies.noise import NoiseStudy
 from pipelines.studies.runner import Execution, Row, mean_and_spread
-from pipelines.studies.scores import MEASURES, csv_text
+from pipelines.studies.scores import BAND_MEASURES, MEASURES, csv_text
 
 Rows = Mapping[Cell, Sequence[Sequence[Row]]]  # of a method: at each test level, one for each seed
+_Test = tuple[str, Cell, float, Sequence[Row]]  # condition, method, level, a row for each seed
 
-CALIBRATION = ("coverage", "width", "points", "brier", "set_coverage", "set_size")
+CALIBRATION = (
+    "coverage",
+    "width",
+    "points",
+    "points_width",
+    "points_crps",
+    "brier",
+    "set_coverage",
+    "set_size",
+)
 UNEXPLAINED = 3.0  # misfit from which on an inversion has failed; the noise explains 1
 _ROUNDING = 1e-6  # relative; an interval below it is rounding
 
@@ -204,7 +214,7 @@ class Results:
 
     def measure_table(self) -> Table:
         """Measures of no other table, averaged over the samples and seeds of each row."""
-        shown = ("errors", "crps", self.primary, *CALIBRATION)
+        shown = ("errors", "crps", self.primary, *CALIBRATION, *BAND_MEASURES)
         names = [name for name in self.measured if MEASURES[name].column and name not in shown]
         return self._measures(names, self.rows)
 
@@ -218,18 +228,26 @@ class Results:
         ]
         return self._measures(["crps", *names] if names else [], stating)
 
-    def _measures(self, names: Sequence[str], methods: Iterable[Cell]) -> Table:
+    def band_table(self) -> Table:
+        """What conformal bands hold and their width, of the methods that have some."""
+        tests = [of for of in self._all_tests() if BAND_MEASURES[0] in of[-1][0].scores]
+        return replace(self._measures(BAND_MEASURES, self.rows, tests), name="conformal bands")
+
+    def _measures(
+        self, names: Sequence[str], methods: Iterable[Cell], tests: Iterable[_Test] | None = None
+    ) -> Table:
+        """Means of measures, by default on the test samples of the experiment alone."""
         lines = [
             (
-                self.study.label(method), f"{level:g}", str(self.samples(method)),
+                self.study.label(method), f"{level:g}", condition, str(self.samples(method)),
                 *("" if math.isnan(value) else significant(value) for value in
                   (mean_and_spread(seeds, name)[0] for name in names)),
             )
-            for method, level, seeds in self._tests()
+            for condition, method, level, seeds in tests or (("", *of) for of in self._tests())
             if method in methods
         ]  # fmt: skip
         titles = (MEASURES[name].column or MEASURES[name].title for name in names)
-        return without_empty(lines, ("method", self.level, "n", *titles))
+        return without_empty(lines, ("method", self.level, "condition", "n", *titles))
 
     def cost_table(self, how: Execution) -> Table:
         """Weights and costs of classical methods and of corrected models."""
@@ -300,7 +318,7 @@ class Results:
             for level, seeds in zip(self.study.test_levels, levels, strict=True):
                 yield method, level, seeds
 
-    def _all_tests(self) -> Iterator[tuple[str, Cell, float, Sequence[Row]]]:
+    def _all_tests(self) -> Iterator[_Test]:
         for condition, rows in {"": self.rows, **self.under}.items():
             for test in replace(self, rows=rows)._tests():
                 yield condition, *test

@@ -9,12 +9,13 @@ from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from operators.base import Operator, check_domain
-from operators.data import DataError, Map, Samples
+from operators.data import DataError, Samples
+from operators.data.opening import names_of
 from operators.posterior import FlowPosterior
 from operators.registry import build_operator
 from operators.training.evaluate import check_defined, positions, quadrature_of
 from operators.training.fit import Settings
-from operators.training.losses import CrossEntropy, FlowMatching
+from operators.training.losses import FlowMatching
 from operators.training.step import Augmentation, is_out_of_memory
 from operators.transforms import (
     Boundary,
@@ -160,13 +161,14 @@ def _check_finite(loss: Tensor, prediction: Tensor, u: Tensor, name: str) -> Non
 
 
 def _check_output(operator: Operator, output: object, a: Tensor, u: Tensor) -> None:
-    """Raise ValueError if the operator's output for the input `a` differs in shape from the target
-    `u`."""
+    """Raise ValueError if the operator's output for the input `a` has not the points of the target
+    `u`, or another number of channels than declared."""
     shape = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
-    if shape != tuple(u.shape):
+    expected = (*u.shape[:-1], operator.out_channels)
+    if shape != expected:
         raise ValueError(
             f"{type(operator).__name__} gives u of shape {shape} for a of shape {tuple(a.shape)}: "
-            f"expected {tuple(u.shape)}, channels last"
+            f"expected {expected}, channels last"
         )
 
 
@@ -174,13 +176,12 @@ def check_training(experiment: Experiment, source: Source, device: torch.device)
     """Raise ValueError if the operator of an experiment cannot be trained on the data."""
     streams = experiment.data.stream is not None
     pairs = source.samples("train", "training", noise=None, device=device if streams else None)
-    operator = checked_operator(experiment, pairs)
     check_applies(source)
+    operator = checked_operator(experiment, pairs)
     check_scores(source)
-    phases_of(source)
     if trained := experiment.data.resolutions:
         inputs = Normalizer.identity(operator.in_channels)
-        targets = Normalizer.identity(operator.out_channels)
+        targets = Normalizer.identity(pairs.channels[1])
         predictor = Predictor(operator, inputs, targets, task=source.task)
         _check_at(dict.fromkeys(trained, "data.resolutions"), experiment, source, predictor)
     if experiment.training.start is None:  # such weights include what `adapt` computes
@@ -197,56 +198,20 @@ def boundary_of(source: Source, pairs: Samples) -> Boundary | None:
 
 
 def phases_of(source: Source) -> PhaseValues | None:
-    """The two values of the target if the loss is the cross-entropy; None for other losses.
-
-    Raises SchemaError if the target has not two phases, is normalised, or is not that of a map.
-    """
+    """The two values of the target if the loss is the cross-entropy; None for other losses."""
     experiment = source.experiment
-    if not isinstance(experiment.training.settings().loss, CrossEntropy):
+    if experiment.training.loss.name != "cross-entropy":
         return None
-    targets, known = experiment.variables[1], physics_of(source.store).phases
-    names = (targets,) if isinstance(targets, str) else targets
-    fault, values = "", [known.get(name) for name in names]
-    if len(values) != 1 or values[0] is None:
-        fault = f"needs a target of two phases: {', '.join(names)} of {source.url} has none"
-    elif not isinstance(source.task, Map):
-        fault = "needs the task map"
-    elif experiment.normalization.target != "none":
-        fault = 'predicts logits: set normalization.target = "none"'
-    if fault:
-        raise SchemaError(f"training.loss: cross-entropy {fault}")
-    assert values[0] is not None
-    return PhaseValues(*values[0])
+    (target,) = names_of(experiment.variables[1])
+    return PhaseValues(*physics_of(source.store).phases[target])
 
 
 def flow_of(experiment: Experiment, pairs: Samples, operator: Operator) -> FlowPosterior | None:
     """The posterior whose velocity an operator is, without normalisers, if the loss is flow; None
-    for other losses.
-
-    Raises ValueError if the experiment or the operator does not allow this loss.
-    """
-    loss, training, stream = (
-        experiment.training.loss.build(),
-        experiment.training,
-        experiment.data.stream,
-    )
+    for other losses."""
+    loss = experiment.training.loss.build()
     if not isinstance(loss, FlowMatching):
         return None
-    fault = ""
-    if not isinstance(experiment.learned, Map):
-        fault = "needs the task map"
-    elif experiment.normalization.target == "none":
-        fault = 'needs normalised targets: set normalization.target = "scalar"'
-    elif experiment.data.resolutions is not None:
-        fault = "trains at one resolution: use data.resolution"
-    elif training.symmetries.mean:
-        fault = "takes no mean over the symmetries of the square: leave symmetries.mean out"
-    elif stream is not None and stream.sampling == "tail":
-        fault = 'needs samples that are drawn alike: leave data.stream.sampling = "tail" out'
-    elif type(operator).adapt is not Operator.adapt:
-        fault = f"needs an operator without a basis of the targets, not {experiment.model.name}"
-    if fault:
-        raise ValueError(f"the loss flow {fault}")
     inputs, targets = map(Normalizer.identity, pairs.channels)
     spectrum = torch.zeros(pairs.first().u.shape[1:], device=pairs.device)
     return FlowPosterior(operator, inputs, targets, spectrum, None, loss.members, loss.steps)
@@ -284,8 +249,12 @@ def check_symmetries(source: Source, augment: Augmentation | None) -> None:
 
 
 def check_applies(source: Source) -> None:
-    """Raise SchemaError if a key of the experiment would have no effect on this store."""
-    source.experiment.check_applies(domain_of(source.store), source.url)
+    """Raise SchemaError if a key of the experiment would have no effect on this store, or if its
+    loss does not fit."""
+    store = source.store
+    validation = store.samples_in("validation") if "validation" in store.metadata.splits else 0
+    source.experiment.check_applies(domain_of(source.store), validation, source.url)
+    source.experiment.check_loss(physics_of(source.store).phases, source.url)
 
 
 def check_scores(source: Source) -> None:
@@ -339,10 +308,10 @@ def _check_at(
 
 def operator_description(experiment: Experiment, pairs: Samples) -> dict[str, Any]:
     """Description from which `build_operator` builds the operator of an experiment."""
-    inputs, outputs = pairs.channels
+    (inputs, outputs), loss = pairs.channels, experiment.training.loss.name
     return {
         "model": experiment.model.model_dump(mode="json"),
-        "in_channels": inputs + (outputs + 1 if experiment.training.loss.name == "flow" else 0),
-        "out_channels": outputs,
+        "in_channels": inputs + (outputs + 1 if loss == "flow" else 0),
+        "out_channels": outputs * (2 if loss == "gaussian" else 1),
         "dim": pairs.dim,
     }

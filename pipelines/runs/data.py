@@ -602,7 +602,8 @@ def check_data(experiment: Experiment, device: torch.device) -> int:
     if batch > samples and isinstance(experiment.learned, Map):
         raise SchemaError(f"batch {batch} is larger than the {samples} samples of an epoch")
     where, domain = f"recipe {recipe.name}", recipe.problem.domain
-    experiment.check_applies(domain, where)
+    experiment.check_applies(domain, recipe.splits.validation, where)
+    experiment.check_loss(recipe.problem.physics().phases, where)
     for name in (name for names in experiment.variables for name in names_of(names)):
         variable_of(recipe, name)
     inputs, (target, *_) = experiment.variables[0], names_of(experiment.variables[1])
@@ -800,8 +801,9 @@ class Source:
                 this part is returned.
             purpose: "training" returns the samples to train on, stored or streamed, with noise that
                 may change with the epoch. "selection" returns the samples that select the best
-                epoch, at the times used in training, with fixed noise. "test" returns the samples
-                for evaluation, with fixed noise.
+                epoch, at the times used in training, with fixed noise; the first half of the split
+                if `training.conformal`. "test" returns the samples for evaluation, with fixed
+                noise.
             noise: Noise on the inputs. "declared" means the noise that the experiment declares, and
                 None means no noise.
             resolution: Points along the first axis. By default, "training" batches have the numbers
@@ -819,6 +821,8 @@ class Source:
         weighted = purpose == "test" or self.experiment.training.area
         mixed = learning and resolution is None and self.experiment.data.resolutions is not None
         pairs = self.stored(split, self._containing if mixed else resolution, weighted=weighted)
+        if purpose == "selection" and self.experiment.training.conformal:
+            pairs = pairs.rows(slice(len(pairs) // 2))
         fits = device is not None and not solved and self._fits(pairs.reader, device)
         if solved:
             pairs = self._solved(pairs, device or torch.device("cpu"))

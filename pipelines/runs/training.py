@@ -92,13 +92,15 @@ def train(
     selection = source.samples(experiment.training.selection_split, "selection", device=device)
     settings = experiment.training.settings()
     draw = tail_draw(experiment, pairs, ranks.count)
+    if not resume:  # a run that is resumed was checked at its start
+        check_applies(source)
     content = recorded_experiment(experiment, recorded.get("experiment"))
     further = _declaration(experiment, recorded, pairs, selection, acceleration, ranks)
     declared = {"experiment": content, **further}
     operator = checked_operator(experiment, pairs)
     if experiment.training.start is not None:
         declared["start"] = _initial_weights(operator, experiment.training.start, folder)
-    _check(source, settings, resume, ranks)
+    _check(source, settings, ranks)
     predictor = _adapted(source, pairs, operator, device)
     model = operator_description(experiment, pairs) | {"model": content["model"]}
     description = {"operator": model, **declared, "parameters": operator.parameter_count}
@@ -131,13 +133,11 @@ def train(
         raise RunError(f"{error}: train again by --overwrite") from None
 
 
-def _check(source: Source, settings: Settings, resume: bool, ranks: Ranks) -> None:
+def _check(source: Source, settings: Settings, ranks: Ranks) -> None:
     """Raise SchemaError if a key of the experiment does not fit the store or the processes."""
     if settings.batch % ranks.count:
         raise SchemaError(f"batch {settings.batch} cannot be divided among {ranks.count} processes")
     check_symmetries(source, settings.augment)
-    if not resume:  # a run that is resumed was checked at its start
-        check_applies(source)
     check_scores(source)
 
 
@@ -205,8 +205,9 @@ def _adapted(source: Source, pairs: Samples, operator: Operator, device: torch.d
     input, target = experiment.normalization.of(pairs)
     boundary, extent = boundary_of(source, pairs), Extent.of(pairs.domain)
     predictor = Predictor(
-        operator, input, target, boundary, source.task, extent, phases=phases_of(source)
-    )
+        operator, input, target, boundary, source.task, extent, phases=phases_of(source),
+        gaussian=experiment.training.loss.name == "gaussian",
+    )  # fmt: skip
     if flow := flow_of(experiment, pairs, operator):
         predictor = FlowPosterior(
             operator, input, target, flow.spectrum, extent, flow.members, flow.steps

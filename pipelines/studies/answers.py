@@ -7,8 +7,11 @@ are any of
     a (samples, m, m)            reconstructed coefficient, constant on m x m cells, any m
     draws (members, samples, m, m)   draws of the posterior
     probability (samples, m, m)  probability of the upper phase
+    deviation (samples, m, m)    standard deviation of `a`: the probability is that of N(a, s²)
     seconds, solves (samples)    cost
     number (samples)             numbers of the samples, as in the data
+
+A subfolder validation/ with such files of the validation samples calibrates conformal bands.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
+import scipy  # pyright: ignore[reportMissingTypeStubs]
 import torch
 import zarr
 from jaxtyping import Float
@@ -33,7 +37,7 @@ from pdegen.api import open as open_dataset
 from pdegen.files import read
 from pdegen.inverse.classical import ALGORITHM, ClassicalMethod, InverseProblem, averages
 from pdegen.sampling.noise import SENSORS, Noise, ProductSensors
-from pdegen.schema import SchemaError, Strict, read_toml
+from pdegen.schema import Count, NonNegative, SchemaError, Strict, read_toml
 from pipelines.runs.finished import read_result
 from pipelines.runs.predictions import weights_of
 from pipelines.runs.score import phases as phase_masks
@@ -45,10 +49,10 @@ from pipelines.studies.inversions import (
     chosen_weight,
     inverted,
 )
-from pipelines.studies.testset import UNREADABLE, SensorData, TestSetFolder
+from pipelines.studies.testset import DATA, UNREADABLE, VALIDATION, SensorData, TestSetFolder
 
 METHOD = "method.toml"
-_ARRAYS = ("a", "probability", "draws", "seconds", "solves", "number")
+_ARRAYS = ("a", "probability", "deviation", "draws", "seconds", "solves", "number")
 _KEY = "made_from"  # array of files of ours: a hash of all that determines the answers
 
 
@@ -68,12 +72,12 @@ class MethodFacts(Strict):
 
     name: Annotated[str, Field(min_length=1)]
     seed: int = 0
-    pooled: int = 1
+    pooled: Count = 1
     paper: str = ""
     told: str = ""
-    training_samples: int | None = None
-    training_seconds: float | None = None
-    parameters: int | None = None
+    training_samples: Count | None = None
+    training_seconds: NonNegative | None = None
+    parameters: Annotated[int, Field(ge=0)] | None = None
     device: str = ""
     inversion: str = ""
     testset: str = ""
@@ -141,6 +145,13 @@ def read_answers(
     if (p := arrays.get("probability")) is not None and (p.min() < 0 or p.max() > 1):
         raise SchemaError(f"{path}: probability must be in [0, 1], got {p.min():g} to {p.max():g}")
     low, high = phases
+    if (s := arrays.pop("deviation", None)) is not None:
+        if "a" not in arrays or s.shape != arrays["a"].shape or s.min() <= 0 or p is not None:
+            raise SchemaError(
+                f"{path}: deviation must be > 0 on the cells of a, in place of probability"
+            )
+        z = (arrays["a"] - (low + high) / 2) / s
+        arrays["probability"] = scipy.special.ndtr(z)
     if "a" not in arrays:
         mean = arrays["probability"] if p is not None else None
         a = arrays["draws"].mean(axis=0) if mean is None else low + (high - low) * mean
@@ -275,9 +286,9 @@ class ClassicalAnswers:
         return key_of(testset=self.testset.digest, condition=condition, method=self.name,
                       algorithm=ALGORITHM)  # fmt: skip
 
-    def answer(self, condition: str, samples: int) -> Answers:
-        """Invert the first samples of a condition. The method's weight is chosen on validation
-        samples with the noise that the condition tells."""
+    def answer(self, condition: str, samples: int, part: str = DATA) -> Answers:
+        """Invert the first samples of a condition, or its validation samples. The method's weight
+        is chosen on validation samples with the noise that the condition tells."""
         declared, name = self.testset.declared, self.name
         if name == CONSTANT:
             mean = float(self._known[0].mean())
@@ -285,12 +296,12 @@ class ClassicalAnswers:
         of = declared.conditions[condition]
         setting, methods = self.methods(of.sensors)
         low, high = declared.phases
-        validation = self._observed(self.testset.data(condition, "validation"), of.assumed, setting)
+        validation = self._observed(self.testset.data(condition, VALIDATION), of.assumed, setting)
         known = low + (high - low) * self.testset.validation[:TUNED_ON].astype(np.float64)
         to = averages(known.shape[-1], declared.cells)
         first = Observed(validation.values[:TUNED_ON], validation.laws[:TUNED_ON])
         choice = chosen_weight(methods[name], first, to @ known @ to.T)
-        data = self._observed(self.testset.data(condition), of.assumed, setting)
+        data = self._observed(self.testset.data(condition, part), of.assumed, setting)
         tested = Observed(data.values[:samples], data.laws[:samples])
         result = inverted(methods[name], choice.weight, tested)
         a = np.stack([estimate.a for estimate in result.estimates])
@@ -361,12 +372,16 @@ class OperatorAnswers:
     def described(self) -> MethodFacts:
         """The description of the operator for tables."""
         experiment, noise = self._result.experiment, self._result.experiment.noise
-        levels = () if noise is None else noise.level
+        told = "training samples without noise"
+        if noise is not None:
+            ranged, level = isinstance(noise.level, tuple), noise.level
+            size = " to ".join(f"{v:g}" for v in (level if isinstance(level, tuple) else (level,)))
+            told = f"{'level, ' * ranged}training samples with {noise.kind} noise {size}"
         drawing = ", flow" if experiment.training.loss.name == "flow" else ""
         return MethodFacts(
             name=f"{experiment.model.name}{drawing}",
             seed=experiment.training.seed,
-            told="level" if isinstance(levels, tuple) else "nothing",
+            told=told,
             training_samples=experiment.data.samples or experiment.data.load_recipe().splits.train,
             training_seconds=self._result.scores.training_seconds,
             parameters=self._result.scores.parameters,
@@ -394,10 +409,11 @@ class OperatorAnswers:
     def _shape(self) -> tuple[int, int]:
         return (self._result.experiment.data.finest_resolution,) * 2
 
-    def answer(self, condition: str, samples: int) -> Answers:
-        """Predict the coefficients of the first samples of a condition. An operator that was
-        trained by the cross-entropy states probabilities, too, and one by the loss flow draws."""
-        data = self.testset.data(condition)
+    def answer(self, condition: str, samples: int, part: str = DATA) -> Answers:
+        """Predict the coefficients of the first samples of a condition, or of its validation
+        samples. An operator that was trained by the cross-entropy states probabilities, too, and
+        one by the loss flow draws."""
+        data = self.testset.data(condition, part)
         values = data.values[:samples].astype(np.float32)
         experiment = self._result.experiment
         if experiment.noise is not None and experiment.noise.points is not None:

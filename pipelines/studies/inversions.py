@@ -169,9 +169,9 @@ def check_classical(
         raise SchemaError(f"--cells must be at least {_LEAST}, got {cells}")
     if inversion_samples < 1:
         raise SchemaError(f"--inversion-samples must be at least 1, got {inversion_samples}")
-    if 1.0 not in assumed_levels or not all(0 < factor < math.inf for factor in assumed_levels):
+    if 1.0 not in assumed_levels or not all(1e-6 <= factor <= 1e6 for factor in assumed_levels):
         raise SchemaError(
-            f"--assumed-level must be positive numbers that include 1, got {assumed_levels}"
+            f"--assumed-level must be numbers from 1e-6 to 1e6 that include 1, got {assumed_levels}"
         )
     if len({f"{factor:g}" for factor in assumed_levels}) < len(assumed_levels):
         raise SchemaError(
@@ -357,6 +357,10 @@ class NoisePlan:
                 "--train-levels none leaves classical methods alone: it excludes --model, "
                 "--method none and noise on the targets"
             )
+        if not self.train_levels and self.experiment.training.conformal:
+            raise SchemaError(
+                "training.conformal is for operators, --train-levels none trains none"
+            )
         if self.seeds < 1:
             raise SchemaError(f"seeds must be at least 1, got {self.seeds}")
         check_classical(self.inversion_samples, self.assumed_levels, self.cells, self.only)
@@ -444,6 +448,11 @@ class NoisePlan:
         """Unit that is written after a level: "dB", or nothing for levels that are shares."""
         unit = self.noise(self.test_levels[0]).build().unit
         return unit if unit == "dB" else ""
+
+    @property
+    def noisiest(self) -> float:
+        """The test level with the most noise: in decibels, the smallest."""
+        return (min if self.unit else max)(self.test_levels)
 
     def word(self, level: Trained) -> str:
         """Text for a level in reports, with its unit."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from jaxtyping import Bool, Float
 from pdegen.files import write
 from pdegen.inverse.classical import averages
 from pdegen.schema import SchemaError, near
+from pipelines.config.experiment import CALIBRATING
 from pipelines.config.shipped import check_slugs, slug
 from pipelines.runs.reproduction import toml
 from pipelines.studies.answers import (
@@ -29,9 +31,9 @@ from pipelines.studies.answers import (
     read_answers,
     read_method,
 )
-from pipelines.studies.inversions import CONSTANT
-from pipelines.studies.scores import MEASURES, Reconstructed, Stated, csv_text, measured
-from pipelines.studies.testset import TestSetFolder
+from pipelines.studies.inversions import CONSTANT, TUNED_ON
+from pipelines.studies.scores import MEASURES, Bands, Reconstructed, Stated, csv_text, measured
+from pipelines.studies.testset import DATA, VALIDATION, TestSetFolder
 
 PRIMARY = ("misclassified", "crps")
 _DRAWS = 10_000  # bootstrap samples
@@ -45,12 +47,17 @@ class AnswerFolder:
     folder: Path
     method: MethodFacts
     conditions: Sequence[str] | None = None  # those that it answers; by default those of its files
+    source: str = ""  # run or classical method that makes the answers; empty for those of others
 
-    def file(self, condition: str) -> Path | None:
+    def file(self, condition: str, part: str = DATA) -> Path | None:
         """The file with the answers to a condition; None if there is none."""
         if self.conditions is not None and condition not in self.conditions:
             return None
-        return answer_file(self.folder, condition)
+        return answer_file(self.own(condition, part).parent, condition)
+
+    def own(self, condition: str, part: str) -> Path:
+        """The file of answers that are made here."""
+        return self.folder / ("" if part == DATA else part) / f"{condition}.npz"
 
 
 def scored(
@@ -58,27 +65,29 @@ def scored(
     upper: Bool[np.ndarray, "n m m"],
     phases: tuple[float, float],
     told: bool = True,
+    bands: Bands | None = None,
 ) -> dict[str, list[float]]:
     """All measures of answers to samples whose upper phase is `upper`, a number for each sample.
-
-    Reconstructions and probabilities on other cells are averaged exactly onto those of the truth.
 
     Args:
         phases: The two values of the coefficient that methods are told.
         told: Whether these are its values. If not, reconstructions count as the nearer of the two.
+        bands: Conformal bands of the method.
     """
-    low, high = phases
-    truth = low + (high - low) * upper.astype(np.float64)
     if not told:
-        answers = replace(answers, a=np.where(answers.a > (low + high) / 2, high, low))
-    stated = None
-    if answers.probability is not None or answers.draws is not None:
-        p = answers.probability
-        stated = Stated(
-            truth, answers.a, None if p is None else _onto(p, truth.shape[-1]), draws=answers.draws
-        )
-    fields = _onto(answers.a, truth.shape[-1])
-    return measured(Reconstructed(fields, truth, phases, stated=stated))
+        answers = replace(answers, a=np.where(answers.a > sum(phases) / 2, phases[1], phases[0]))
+    stated = replace(on_truth(answers, upper, phases), bands=bands)
+    return measured(Reconstructed(stated.a, stated.truth, phases, stated=stated))
+
+
+def on_truth(
+    answers: Answers, upper: Bool[np.ndarray, "n m m"], phases: tuple[float, float]
+) -> Stated:
+    """The answers beside the truth. Reconstructions and probabilities on other cells are averaged
+    exactly onto its cells."""
+    (low, high), n, p = phases, upper.shape[-1], answers.probability
+    truth, p = low + (high - low) * upper.astype(np.float64), None if p is None else _onto(p, n)
+    return Stated(truth, _onto(answers.a, n), p, draws=answers.draws)
 
 
 def _onto(values: Float[np.ndarray, "*batch m m"], n: int) -> Float[np.ndarray, "*batch n n"]:
@@ -252,32 +261,46 @@ def _resampled(scores: Float[np.ndarray, "seeds samples"]) -> Float[np.ndarray, 
     return mean + (seeds / (seeds - 1)) ** 0.5 * (np.sum(weights * by_seed, axis=1) - mean)
 
 
-def leaderboard(
-    testset: TestSetFolder,
-    entries: Sequence[AnswerFolder],
-    chosen: Sequence[str],
-    samples: int | None,
-) -> Leaderboard:
-    """Score the answers in folders.
+@dataclass(frozen=True)
+class Request:
+    """What methods are asked for.
 
     Args:
-        chosen: Names of the conditions.
-        samples: Number of first samples of each condition; by default all.
-
-    Raises:
-        SchemaError: If answers are of another test set, incomplete or not finite.
+        conditions: Names of the conditions.
+        samples: Number of first test samples of each condition; None for all.
+        conformal: Whether the validation samples of each condition are asked for, too. They
+            calibrate conformal bands.
     """
-    phases, methods = testset.declared.phases, dict[str, list[MethodFacts]]()
+
+    testset: TestSetFolder
+    conditions: Sequence[str]
+    samples: int | None = None
+    conformal: bool = False
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return (DATA, VALIDATION) if self.conformal else (DATA,)
+
+    def count(self, condition: str, part: str = DATA) -> int:
+        """Number of samples of a part of a condition that are asked for."""
+        every = len(self.testset.data(condition, part).number)
+        return every if part == VALIDATION else min(self.samples or every, every)
+
+    def read(self, path: Path, condition: str, part: str = DATA) -> Answers:
+        """The answers in a file. Raises SchemaError if they are incomplete or not finite."""
+        data, count = self.testset.data(condition, part), self.count(condition, part)
+        return read_answers(path, data, count, self.testset.declared.phases)
+
+
+def leaderboard(asked: Request, entries: Sequence[AnswerFolder]) -> Leaderboard:
+    """Score the answers in folders. Raises SchemaError if they are incomplete or not finite."""
+    testset, methods = asked.testset, dict[str, list[MethodFacts]]()
     scores, notes = dict[tuple[str, str], dict[str, np.ndarray]](), list[str]()
+    phases = testset.declared.phases
     for entry in entries:
-        if entry.method.testset not in ("", testset.digest):
-            raise SchemaError(f"{entry.folder}/{METHOD} answers another test set: see its digest")
         methods.setdefault(entry.method.name, []).append(entry.method)
-        if not any(entry.file(condition) for condition in chosen):
-            raise SchemaError(f"{entry.folder} answers no condition: files are NAME.npz")
-    for condition in chosen:
-        data, upper = testset.data(condition), testset.upper(condition)
-        count = min(samples or len(upper), len(upper))
+    for condition in asked.conditions:
+        upper = testset.upper(condition)[: asked.count(condition)]
         told = testset.declared.told_phases(condition)
         by_method, seeds = dict[str, list[dict[str, list[float]]]](), dict[str, list[int]]()
         for entry in entries:
@@ -285,11 +308,15 @@ def leaderboard(
             if path is None:
                 continue
             seeds.setdefault(entry.method.name, []).append(entry.method.seed)
-            answers = read_answers(path, data, count, phases)
-            if note := shuffled(answers, upper[:count], phases):
+            answers = asked.read(path, condition)
+            if note := shuffled(answers, upper, phases):
                 notes.append(f"{path}: {note}")
+            bands, path = None, entry.file(condition, VALIDATION) if asked.conformal else None
+            if path is not None:
+                calibrating = asked.read(path, condition, VALIDATION)
+                bands = Bands.of(on_truth(calibrating, testset.validation, phases), phases)
             by_method.setdefault(entry.method.name, []).append(
-                scored(answers, upper[:count], phases, told)
+                scored(answers, upper, phases, told, bands)
             )
             by_method[entry.method.name][-1] |= {
                 name: value.tolist()
@@ -309,26 +336,24 @@ def leaderboard(
 Source = ClassicalAnswers | OperatorAnswers
 
 
-def entries(
-    testset: TestSetFolder,
-    names: Sequence[str],
-    folder: Path,
-    chosen: Sequence[str],
-    samples: int | None,
-    workers: int = 1,
-    progress: Callable[[str], None] = lambda line: None,
-) -> list[AnswerFolder]:
-    """Folders with the answers of methods.
+def checked_entries(asked: Request, names: Sequence[str], folder: Path) -> list[AnswerFolder]:
+    """Folders with the answers of methods, which `entries` completes. Nothing is written.
 
     A method is a folder of answers, the folder of a finished run, or the name of a classical
-    method. Answers of runs and classical methods are written to `folder`, and not made again. If a
-    method has several seeds, all of them together are a method, see `together`.
+    method. Answers of runs and classical methods are in subfolders of `folder`.
 
     Raises:
-        SchemaError: If a method is unknown, or a folder is neither answers nor a run.
+        SchemaError: If a method is unknown, a folder is neither answers nor a run, answers are of
+            another test set, incomplete or not finite, or validation samples are too few.
     """
-    result, missing = list[AnswerFolder](), list[tuple[str, Path, str, int]]()
-    classical = ClassicalAnswers(testset, CONSTANT)
+    testset, least = asked.testset, 2 * max(CALIBRATING, TUNED_ON)  # weights have the first half
+    if asked.conformal and (count := len(testset.validation)) < least:
+        raise SchemaError(
+            f"--conformal needs {least} validation samples, {testset.path} has {count}"
+        )
+    for condition, part in product(asked.conditions, asked.parts):
+        _ = asked.count(condition, part), testset.upper(condition)  # raises if they are damaged
+    result, classical = list[AnswerFolder](), ClassicalAnswers(testset, CONSTANT)
     for name in names:
         path = Path(name)
         if (path / METHOD).exists():
@@ -337,6 +362,7 @@ def entries(
                 raise SchemaError(
                     f"{path}/{METHOD}: {method.name!r} is a name of pdegen's: give another one"
                 )
+            _check_answers(asked, result[-1])
             continue
         if path.is_dir():
             source: Source = OperatorAnswers(testset, path)
@@ -345,29 +371,54 @@ def entries(
         else:
             known = near(name, classical.names)
             raise SchemaError(f"{name!r} is no folder and no classical method: {known}")
-        described = source.described
-        own = folder / slug(f"{described.name} {source.distinction}".strip())
-        answered = [condition for condition in chosen if source.offers(condition)]
+        own = folder / slug(f"{source.described.name} {source.distinction}".strip())
+        answered = [condition for condition in asked.conditions if source.offers(condition)]
         if not answered:
             raise SchemaError(f"{name} was trained on other sensors than those of the test set")
-        facts = described.model_dump(exclude_none=True)
-        write(own / METHOD, f"{toml(facts)}\n".encode())
-        result.append(AnswerFolder(own, described, answered))
-        for condition in answered:
-            count = len(testset.data(condition).number)
-            count = min(samples or count, count)
-            if not _holds(own / f"{condition}.npz", source, condition, count):
-                missing.append((name, own, condition, count))
-    _check_names(result, chosen)
-    jobs = [(testset.path, *job) for job in missing]
-    for done, line in enumerate(_finished(jobs, workers), 1):
-        progress(f"{done}/{len(jobs)} {line}")
+        result.append(AnswerFolder(own, source.described, answered, name))
+    _check_names(result, asked.conditions)
+    return result
+
+
+def _check_answers(asked: Request, entry: AnswerFolder) -> None:
+    """Raise SchemaError if answers of others are of another test set or do not fit it."""
+    if entry.method.testset not in ("", asked.testset.digest):
+        raise SchemaError(f"{entry.folder}/{METHOD} answers another test set: see its digest")
+    if not any(entry.file(condition) for condition in asked.conditions):
+        raise SchemaError(f"{entry.folder} answers no condition: files are NAME.npz")
+    for condition, part in product(asked.conditions, asked.parts):
+        if (path := entry.file(condition, part)) is not None:
+            asked.read(path, condition, part)
+
+
+def entries(
+    asked: Request,
+    checked: Sequence[AnswerFolder],
+    folder: Path,
+    workers: int = 1,
+    progress: Callable[[str], None] = lambda line: None,
+) -> list[AnswerFolder]:
+    """Make the answers of runs and classical methods that are missing.
+
+    The result has the folders of `checked_entries`. If a method has several seeds, it also has one
+    for all of them together, see `together`.
+    """
+    missing = list[tuple[Path, str, Path, str, int, str]]()
+    for entry in (entry for entry in checked if entry.source):
+        facts = entry.method.model_dump(exclude_none=True)
+        write(entry.folder / METHOD, f"{toml(facts)}\n".encode())
+        source = _source(asked.testset.path, entry.source)
+        for condition, part in product(entry.conditions or (), asked.parts):
+            path, count = entry.own(condition, part), asked.count(condition, part)
+            if not _holds(path, source, asked, condition, part):
+                missing.append((asked.testset.path, entry.source, path, condition, count, part))
+    for done, line in enumerate(_finished(missing, workers), 1):
+        progress(f"{done}/{len(missing)} {line}")
     by_name = dict[str, list[AnswerFolder]]()
-    for entry in result:
+    for entry in checked:
         by_name.setdefault(entry.method.name, []).append(entry)
-    several = [each for each in by_name.values() if len(each) > 1]
-    pooled = [together(testset, each, folder, chosen, samples) for each in several]
-    return [*result, *(entry for entry in pooled if entry.conditions)]
+    pooled = [together(asked, each, folder) for each in by_name.values() if len(each) > 1]
+    return [*checked, *(entry for entry in pooled if entry.conditions)]
 
 
 def _check_names(entries: Sequence[AnswerFolder], chosen: Sequence[str]) -> None:
@@ -400,13 +451,7 @@ def pooled_name(name: str) -> str:
     return f"{name}, all seeds together"
 
 
-def together(
-    testset: TestSetFolder,
-    seeds: Sequence[AnswerFolder],
-    folder: Path,
-    chosen: Sequence[str],
-    samples: int | None,
-) -> AnswerFolder:
+def together(asked: Request, seeds: Sequence[AnswerFolder], folder: Path) -> AnswerFolder:
     """Write the answers of all seeds of a method together, to the conditions with several seeds.
 
     The answer is the mean of those of the seeds, and so is the probability if all state one. The
@@ -418,23 +463,24 @@ def together(
     time = None if None in times else sum(filter(None, times))
     facts = {"name": name, "pooled": len(seeds), "training_seconds": time}
     method = first.model_copy(update=facts)
-    own, answered = folder / slug(name), list[str]()
-    for condition in chosen:
-        paths = [path for entry in seeds if (path := entry.file(condition)) is not None]
-        if len(paths) < 2:
-            continue
-        data, phases = testset.data(condition), testset.declared.phases
-        count = min(samples or len(data.number), len(data.number))
-        pooled = pool([read_answers(path, data, count, phases) for path in paths])
-        write(own / f"{condition}.npz", encoded(pooled, data))
-        answered.append(condition)
-    if answered:
-        write(own / METHOD, f"{toml(method.model_dump(exclude_none=True))}\n".encode())
-    return AnswerFolder(own, method, answered)
+    several = [c for c in asked.conditions if len([e for e in seeds if e.file(c)]) > 1]
+    own = AnswerFolder(folder / slug(name), method, several)
+    for condition, part in product(several, asked.parts):
+        paths = [path for entry in seeds if (path := entry.file(condition, part)) is not None]
+        data = asked.testset.data(condition, part)
+        if len(paths) == len([entry for entry in seeds if entry.file(condition)]):
+            pooled = pool([asked.read(path, condition, part) for path in paths])
+            write(own.own(condition, part), encoded(pooled, data))
+        else:
+            own.own(condition, part).unlink(missing_ok=True)  # of other seeds
+    if several:
+        write(own.folder / METHOD, f"{toml(method.model_dump(exclude_none=True))}\n".encode())
+    return own
 
 
 def pool(each: Sequence[Answers]) -> Answers:
-    """The answers of several seeds as those of one method, on the cells of the finest."""
+    """The answers of several seeds as those of one method, on the cells of the finest. All have the
+    same number of draws, that of the seed with the fewest."""
     fields = [v for of in each for v in (of.a, of.probability, of.draws) if v is not None]
     finest = max(v.shape[-1] for v in fields)
     a = np.stack([_onto(of.a, finest) for of in each])
@@ -448,20 +494,20 @@ def pool(each: Sequence[Answers]) -> Answers:
         one if of.draws is None else _onto(of.draws, finest)
         for one, of in zip(a[:, None], each, strict=True)
     ]
+    draws = [of_seed[: min(map(len, draws))] for of_seed in draws]
     return Answers(a.mean(axis=0), p, np.concatenate(draws), seconds=total)
 
 
-def _holds(path: Path, source: Source, condition: str, samples: int) -> bool:
-    """Whether a file has the answers of a source to so many samples of a condition."""
-    data, phases = source.testset.data(condition), source.testset.declared.phases
+def _holds(path: Path, source: Source, asked: Request, condition: str, part: str) -> bool:
+    """Whether a file has the answers of a source to the samples that are asked for."""
     try:
-        answers = read_answers(path, data, samples, phases)
+        answers = asked.read(path, condition, part)
     except SchemaError:
         return False
     return answers.made_from == source.made_from(condition)
 
 
-def _finished(jobs: Sequence[tuple[Path, str, Path, str, int]], workers: int) -> Iterator[str]:
+def _finished(jobs: Sequence[tuple[Path, str, Path, str, int, str]], workers: int) -> Iterator[str]:
     """Make answers in several processes. Each is written when it is finished."""
     if workers == 1 or len(jobs) < 2:
         yield from map(_answered, jobs)
@@ -478,10 +524,11 @@ def _source(path: Path, name: str) -> Source:
     return ClassicalAnswers(testset, name)
 
 
-def _answered(job: tuple[Path, str, Path, str, int]) -> str:
-    """Make the answers of one method to one condition."""
-    path, name, folder, condition, samples = job
+def _answered(job: tuple[Path, str, Path, str, int, str]) -> str:
+    """Make the answers of one method to one part of a condition."""
+    path, name, file, condition, samples, part = job
     source = _source(path, name)
-    answers = replace(source.answer(condition, samples), made_from=source.made_from(condition))
-    write(folder / f"{condition}.npz", encoded(answers, source.testset.data(condition)))
-    return f"{name} on {condition}"
+    answers = source.answer(condition, samples, part)
+    answers = replace(answers, made_from=source.made_from(condition))
+    write(file, encoded(answers, source.testset.data(condition, part)))
+    return f"{name} on {condition}{', validation' * (part == VALIDATION)}"

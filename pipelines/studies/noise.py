@@ -15,7 +15,6 @@ import torch
 
 from operators.data import Samples
 from operators.transforms import PhaseValues
-from pdegen.api import open as open_dataset
 from pdegen.domains import Box
 from pdegen.equations.base import SampleError
 from pdegen.generation.generate import RecipeJob, generate
@@ -26,6 +25,7 @@ from pdegen.store.objects import Objects
 from pdegen.store.reading import StoreError, open_sealed
 from pipelines.config.conditions import StudyCondition
 from pipelines.config.experiment import Experiment, physics_of
+from pipelines.runs.checks import check_applies
 from pipelines.runs.data import Source
 from pipelines.runs.folder import FolderClaim, RunError, recorded_experiment
 from pipelines.runs.predictions import experiment_key, kept_mean, weights_of
@@ -43,7 +43,7 @@ from pipelines.studies.inversions import (
     recorded_study,
 )
 from pipelines.studies.runner import Execution, Row, Study, content
-from pipelines.studies.scores import MEASURES, Reconstructed, Stated, measured
+from pipelines.studies.scores import MEASURES, Bands, Reconstructed, Stated, measured
 
 TRUTH = "truth"  # as a method, the generation of the test samples of a condition
 _HOLDING = FolderClaim("study", "study.json")
@@ -116,6 +116,8 @@ class NoiseStudy(NoisePlan, Study[Cell]):
             self.source.samples("train", "training", noise=self.noise(level))  # raises for channels
         _ = self.inversions.methods  # raises if the equation does not offer a requested method
         _ = self.inversions.equation_digest  # raises if the equation is of another file
+        for experiment in self.experiments.values() if self.train_levels else ():
+            check_applies(Source(self.store, experiment))
         for condition in self.shifted:
             self._check_truths(self.recipe(condition), f"conditions.{condition}.truth")
 
@@ -128,7 +130,7 @@ class NoiseStudy(NoisePlan, Study[Cell]):
         except SampleError as error:
             raise SchemaError(f"{where}: {error}") from None
         if self.values is not None and self.names[1] not in recipe.problem.physics().phases:
-            _check_two(recipe.compute(range(2))[self.names[1]], where)
+            raise SchemaError(f"{where}: methods are told two phases, the truths have others")
 
     def claim(self, device: torch.device, resume: bool, overwrite: bool) -> None:
         recorded = recorded_study(self.folder) if resume else {}
@@ -209,8 +211,10 @@ class NoiseStudy(NoisePlan, Study[Cell]):
             parts["corrector"] = self.inversions.corrector
         if part.condition in self.shifted:
             parts["truth"] = self.recipe(part.condition).fingerprint
-        experiment = self.experiments.get(part.operator, self.experiment)
-        return experiment_key(experiment, self.store, **parts)
+        return experiment_key(self._experiment(part), self.store, **parts)
+
+    def _experiment(self, part: Cell) -> Experiment:
+        return self.experiments.get(part.operator, self.experiment)
 
     def kept(self, part: Cell) -> Row | None:
         if part.method == TRUTH:
@@ -237,7 +241,6 @@ class NoiseStudy(NoisePlan, Study[Cell]):
         if part.method == TRUTH:
             url = self.truths(part.condition)
             generate(self.recipe(part.condition), url, resume=Objects(url).exists())
-            self.truth_under(part.condition)  # raises if they have not two phases
             return Row()
         if part.at is None:
             self.training(part).run(how)
@@ -247,10 +250,11 @@ class NoiseStudy(NoisePlan, Study[Cell]):
         elif isinstance(part.method, str) or part.corrected:
             row = self._inverted(part, how.device)
         else:
-            drawn = [self._drawn(c, how.device) for c in self._members(part)]
-            draws = np.concatenate(drawn)
-            fields = draws.mean(axis=0)
-            row = self._scored(part, fields, stated=self._stated(part, fields, draws))
+            stated = self._stated(part, how.device)
+            if self._experiment(part).training.conformal:
+                calibrating = self._stated(part, how.device, calibrating=True)
+                stated = replace(stated, bands=Bands.of(calibrating, self.values))
+            row = self._scored(part, stated.a, stated=stated)
         row.made_from = self.digest(part)
         return row
 
@@ -335,11 +339,7 @@ class NoiseStudy(NoisePlan, Study[Cell]):
         """True coefficients, or their means over cells, with the phases that methods are told."""
         if self.values is None or condition not in self.shifted:
             return true
-        phases = self.recipe(condition).problem.physics().phases.get(self.names[1])
-        if phases is None:
-            stored = open_dataset(self.truths(condition), "test")[self.names[1]].values
-            phases = _check_two(stored, f"conditions.{condition}.truth")
-        below, above = phases
+        below, above = self.recipe(condition).problem.physics().phases[self.names[1]]
         (low, high), told = self.values, self.values == (below, above)
         return true if told else low + (high - low) / (above - below) * (true - below)
 
@@ -352,26 +352,42 @@ class NoiseStudy(NoisePlan, Study[Cell]):
     def predicted(self, cell: Cell, device: torch.device) -> np.ndarray:
         """A model's predictions for noisy test samples, shape (samples, *cells): means of draws if
         it draws from the posterior."""
-        return self._drawn(cell, device).mean(axis=0)
+        return self._drawn(cell, device)[0].mean(axis=0)
 
-    def _drawn(self, cell: Cell, device: torch.device) -> np.ndarray:
-        """A model's draws of the posterior, shape (members, samples, *cells); one member, its
-        prediction, if it draws none."""
+    def _drawn(
+        self, cell: Cell, device: torch.device, calibrating: bool = False
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """A model's draws of the posterior, shape (members, samples, *cells), or one member, its
+        prediction, if it draws none; and the deviation that it states, if it does.
+
+        Args:
+            calibrating: Whether the samples are those of the validation split with the training
+                noise, in place of test samples.
+        """
         assert cell.at is not None
         training = self.training(cell)
-        words = [
-            f"at-{cell.at:g}",
-            "" if cell.assumed_level == 1 else f"assumed-{cell.assumed_level:g}",
-            cell.condition and f"under-{cell.condition.replace(' ', '-')}",
-        ]
-        folder = training.folder / "-".join(filter(None, words))
-        noise = self.tested(cell.at, cell.condition).model_dump_json()
-        noise = f"{noise}, assumed {cell.assumed_level}"
-        pairs = self.test_pairs_of(cell)
+        if calibrating:
+            source = Source(self.store, training.experiment)
+            pairs = source.samples("validation").resident()
+            folder, noise = training.folder / "validation", ""
+        else:
+            words = [
+                f"at-{cell.at:g}",
+                "" if cell.assumed_level == 1 else f"assumed-{cell.assumed_level:g}",
+                cell.condition and f"under-{cell.condition.replace(' ', '-')}",
+            ]
+            folder = training.folder / "-".join(filter(None, words))
+            noise = self.tested(cell.at, cell.condition).model_dump_json()
+            noise, pairs = f"{noise}, assumed {cell.assumed_level}", self.test_pairs_of(cell)
         draws = training.drawn(pairs, device, folder, noise)
         if draws is not None:
-            return np.moveaxis(values_of(draws), 1, 0)
-        return values_of(training.predicted(pairs, device, folder, noise))[None]
+            return np.moveaxis(values_of(draws), 1, 0), None
+        stating = training.experiment.training.loss.name == "gaussian"
+        u = training.predicted(pairs, device, folder, noise, stating)
+        if not stating:
+            return values_of(u)[None], None
+        mean, deviation = map(values_of, u.chunk(2, dim=-1))
+        return mean[None], deviation
 
     def _members(self, part: Cell) -> list[Cell]:
         """The models of a method, one for each seed that it has."""
@@ -456,19 +472,30 @@ class NoiseStudy(NoisePlan, Study[Cell]):
         row.solve_seconds = self.inversions.solve_seconds
         return row
 
-    def _stated(self, part: Cell, fields: np.ndarray, draws: np.ndarray) -> Stated | None:
-        """The probabilities that models trained by the cross-entropy state, or draws: those of
-        models trained by the loss flow, or the predictions of several models. None for others."""
-        experiment = self.experiments.get(part.operator, self.experiment)
-        loss, share = experiment.training.loss.name, None
-        if self.values is not None and loss == "cross-entropy":
-            share = PhaseValues(*self.values).share(torch.from_numpy(fields)).numpy()
-        elif self.values is not None and loss == "flow":
-            share = phases(draws, self.values).mean(axis=0)
-        several = None if loss == "cross-entropy" or len(draws) < 2 else draws
-        if share is None and several is None:
-            return None
-        return Stated(self.truth_under(part.condition), fields, share, draws=several)
+    def _stated(self, part: Cell, device: torch.device, calibrating: bool = False) -> Stated:
+        """What the models of a method answer for test samples, or for those of the validation split
+        if `calibrating`, and what they state: the probabilities of the cross-entropy, the
+        deviations of the loss gaussian, or draws. These are those of the loss flow, or the
+        predictions of several models."""
+        each = [self._drawn(c, device, calibrating) for c in self._members(part)]
+        loss, draws = (
+            self._experiment(part).training.loss.name,
+            np.concatenate([a for a, _ in each]),
+        )
+        truth = self.truth_under(part.condition)
+        if calibrating:
+            truth = values_of(self.source.samples("validation", noise=None).resident().u)
+        stated = Stated(truth, draws.mean(axis=0))
+        if loss == "gaussian":  # of the mixture of all models
+            squares = np.mean([s**2 for _, s in each if s is not None], axis=0)
+            return replace(stated, deviation=np.sqrt(squares + draws.var(axis=0)))
+        if loss == "cross-entropy":
+            assert self.values is not None
+            share = PhaseValues(*self.values).share(torch.from_numpy(stated.a)).numpy()
+            return replace(stated, probability=share)
+        if self.values is not None and loss == "flow":
+            stated = replace(stated, probability=phases(draws, self.values).mean(axis=0))
+        return replace(stated, draws=draws if len(draws) > 1 else None)
 
     def _scored(
         self, part: Cell, fields: np.ndarray, estimates: Sequence[Estimate] = (),
@@ -527,15 +554,6 @@ class NoiseStudy(NoisePlan, Study[Cell]):
         spent += self.solved_samples * started.solve_seconds
         saved = alone.inference_seconds - started.inference_seconds
         return spent / saved if saved > 0 else math.inf
-
-
-def _check_two(a: np.ndarray, where: str) -> tuple[float, float]:
-    """The two values of true coefficients. Raises SchemaError if they have not two."""
-    found = np.unique(a).tolist()
-    if len(found) != 2:
-        number = "one value" if len(found) == 1 else "more values"
-        raise SchemaError(f"{where}: methods are told two phases, the truths have {number}")
-    return found[0], found[1]
 
 
 def values_of(fields: torch.Tensor) -> np.ndarray:

@@ -507,18 +507,23 @@ class StudyTraining:
         return load_checkpoint(self.checkpoint, build_operator)[0].to(device)
 
     def predicted(
-        self, pairs: Samples, device: torch.device, folder: Path | None = None, noise: str = ""
-    ) -> Tensor:
-        """Predictions for test samples, shape (samples, *grid, c).
+        self, pairs: Samples, device: torch.device, folder: Path | None = None, noise: str = "",
+        deviation: bool = False,
+    ) -> Tensor:  # fmt: skip
+        """Predictions for test samples, shape (samples, *grid, c). With `deviation` they are
+        followed by their deviations, as further channels.
 
         If `folder` (by default that of the run) contains these predictions, they are read.
         Otherwise they are computed and saved there; see `kept_predictions`.
         """
 
-        def predict() -> Tensor:
-            return predictions(self.predictor(device), pairs.to(device))
+        options = {"deviation": True} if deviation else {}
+        folder = (folder or self.folder) / ("stated" if deviation else "")
 
-        return kept_predictions(folder or self.folder, self.checkpoint, pairs, predict, noise)
+        def predict() -> Tensor:
+            return predictions(self.predictor(device), pairs.to(device), **options)
+
+        return kept_predictions(folder, self.checkpoint, pairs, predict, noise)
 
     def drawn(
         self, pairs: Samples, device: torch.device, folder: Path, noise: str = ""

@@ -3,17 +3,24 @@ classical methods and files of others."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from csv import writer
 from dataclasses import dataclass, replace
 from functools import cached_property
 from io import StringIO
+from itertools import product
 from statistics import NormalDist
 
 import numpy as np
 from jaxtyping import Float
 
-from pdegen.inverse.calibration import brier, central_interval, crps
+from pdegen.inverse.calibration import (
+    ConformalBand,
+    brier,
+    central_interval,
+    crps,
+    gaussian_crps,
+)
 from pdegen.inverse.classical import Estimate, averages
 from pipelines.runs.score import agreement, phases
 
@@ -51,6 +58,7 @@ class Stated:
         probability: Probability of the upper phase in each cell.
         deviation: Standard deviation of `a` at each point.
         draws: Draws of the posterior.
+        bands: Conformal bands; None if none are calibrated.
     """
 
     truth: Fields
@@ -58,6 +66,7 @@ class Stated:
     probability: Fields | None = None
     deviation: Fields | None = None
     draws: Float[np.ndarray, " members samples *cells"] | None = None
+    bands: Bands | None = None
 
     @classmethod
     def of(
@@ -81,6 +90,86 @@ class Stated:
         elif len(stds) == len(estimates):
             stated = replace(stated, deviation=np.stack(stds))
         return stated if draws or stds else None
+
+    def upper(self, values: tuple[float, float]) -> Fields:
+        """Probability of the upper phase in each cell: the stated one, or the share of this phase
+        in the reconstruction."""
+        low, high = values
+        share = np.clip((self.a - low) / (high - low), 0, 1)
+        return share if self.probability is None else self.probability
+
+
+BANDS = {  # what a conformal band of probability LEVEL holds, by the kind of band
+    "points": "the true value at each point",
+    "share": f"at least {LEVEL:.0%} of the points of a true field",
+    "all": "all points of a true field",
+}
+BANDS_TEXT = (
+    f"Conformal bands hold what they state with probability {LEVEL:g}, or slightly more, for test "
+    "samples like those of the calibration. None is calibrated again for another level or "
+    "condition, where it may hold less. Bands of values are a ± q E, with the stated deviation E "
+    "or, without one, the mean error of the first half at each point. Bands of two phases are sets "
+    "of phases, whose width is their mean size, 0 to 2."
+)
+BAND_MEASURES = [f"band_{kind}{what}" for kind in BANDS for what in ("", "_width")]
+_LEAST_SCALE = 1e-6  # of the largest
+
+
+@dataclass(frozen=True)
+class Bands:
+    """Conformal bands of a method, one of each kind of `BANDS`.
+
+    Args:
+        values: The two values of a two-phase coefficient, smaller one first; None for other fields.
+        scale: E(x) of methods that state no deviation: the mean error |a - u| at x of samples that
+            are not calibrated with.
+        bands: The band of each kind.
+    """
+
+    values: tuple[float, float] | None
+    scale: Float[np.ndarray, " *cells"]
+    bands: Mapping[str, ConformalBand]
+
+    @classmethod
+    def of(cls, stated: Stated, values: tuple[float, float] | None) -> Bands:
+        """Calibrate with the second half of some samples; the first half gives the mean errors.
+
+        Raises ValueError if the samples are too few.
+        """
+        half = len(stated.a) // 2
+        scale = abs(stated.truth - stated.a)[:half].mean(axis=0)
+        empty = cls(values, np.maximum(scale, _LEAST_SCALE * (scale.max() or 1.0)), {})
+        scores, of_share = empty._scores(stated)[half:], ConformalBand.of_share
+        bands = (
+            ConformalBand.of(scores, LEVEL),
+            of_share(scores, LEVEL, 1 - LEVEL),
+            of_share(scores, LEVEL),
+        )
+        return replace(empty, bands=dict(zip(BANDS, bands, strict=True)))
+
+    def _scale(self, stated: Stated) -> np.ndarray:
+        return self.scale if stated.deviation is None else stated.deviation
+
+    def _scores(self, stated: Stated) -> Fields:
+        """|a - u|/E, or 1 - p of the true phase."""
+        if self.values is None:
+            return abs(stated.truth - stated.a) / self._scale(stated)
+        p = stated.upper(self.values)
+        return 1 - np.where(phases(stated.truth, self.values), p, 1 - p)
+
+    def judged(self, stated: Stated, kind: str) -> tuple[Scores, Scores]:
+        """Whether the band of a kind holds each sample; of points, the share that it holds. And the
+        mean width of the band, or the mean number of phases in its sets."""
+        band, axes = self.bands[kind], tuple(range(1, stated.a.ndim))
+        if self.values is None:
+            low, high = band.interval(stated.a, self._scale(stated))
+            width = high - low
+        else:
+            width = np.sum(band.sets(stated.upper(self.values)), axis=0)
+        held = (self._scores(stated) <= band.quantile).mean(axis=axes)
+        if kind != "points":
+            held = (held >= {"share": LEVEL, "all": 1.0}[kind] - 1e-9).astype(float)
+        return held, width.mean(axis=axes)
 
 
 @dataclass(frozen=True)
@@ -211,13 +300,19 @@ class Reconstructed:
     def set_size(self) -> Scores | None:
         return self._of_phases(lambda p, _: float(np.mean(_in_set(p)) + np.mean(_in_set(1 - p))))
 
-    @property
-    def points_covered(self) -> Scores | None:
-        """Fraction of the points within `HALF` stated deviations of the reconstruction."""
+    def of_points(self, score: Callable[[Fields, Fields, Fields], Fields]) -> Scores | None:
+        """Mean over the points of a score of (a, stated deviation, truth); None if the method
+        states no deviation."""
         if self.stated is None or self.stated.deviation is None:
             return None
-        off = abs(self.stated.truth - self.stated.a)
-        return np.mean(off <= HALF * self.stated.deviation, axis=tuple(range(1, off.ndim)))
+        at_points = score(self.stated.a, self.stated.deviation, self.stated.truth)
+        return np.mean(at_points, axis=tuple(range(1, at_points.ndim)))
+
+    def held(self, kind: str, which: int) -> Scores | None:
+        """What `Bands.judged` gives; None without bands."""
+        if self.stated is None or self.stated.bands is None:
+            return None
+        return self.stated.bands.judged(self.stated, kind)[which]
 
 
 def _in_set(p: np.ndarray) -> np.ndarray:
@@ -287,7 +382,17 @@ MEASURES = {
         "points covered", f"Coverage of {LEVEL:.0%} intervals of points",
         f"For methods that state a deviation: share of points within {HALF:.3g} stated deviations; "
         f"{LEVEL:g} if the stated Gaussian posterior is right.",
-        lambda of: of.points_covered,
+        lambda of: of.of_points(lambda a, s, u: abs(u - a) <= HALF * s),
+    ),
+    "points_width": Measure(
+        "points width", "Width of these intervals", "Mean over the points, in units of the target.",
+        lambda of: of.of_points(lambda a, s, u: 2 * HALF * s),
+    ),
+    "points_crps": Measure(
+        "points CRPS", "Continuous ranked probability score of points",
+        "Mean over the points of the score of the stated Gaussian law, in units of the target. "
+        "Without a deviation it would be the mean absolute error.",
+        lambda of: of.of_points(gaussian_crps),
     ),
     "iou": Measure(
         "IoU", "Intersection over union",
@@ -324,6 +429,14 @@ MEASURES = {
         "", "Size of these sets", f"{_STATED} mean number of phases in the sets, 1 to 2.",
         lambda of: of.set_size,
     ),
+    **{
+        name: Measure(
+            f"{kind} band{' width' * which}",
+            f"{('Coverage', 'Width')[which]} of the conformal band of {kind}",
+            f"It holds {BANDS[kind]}.", lambda of, kind=kind, which=which: of.held(kind, which),
+        )
+        for name, (kind, which) in zip(BAND_MEASURES, product(BANDS, (0, 1)), strict=True)
+    },
 }  # fmt: skip
 
 

@@ -48,6 +48,7 @@ UNREADABLE = (
 )  # fmt: skip
 _SHIPPED = Path(__file__).parents[1] / "config" / "testsets"
 _HOLDING = FolderClaim("test set", "set.json")
+DATA, VALIDATION = "data", "validation"  # the parts of a condition, each a folder
 _TRAINING = "training"  # the store of training samples
 _CORE = "core"  # the truth of the validation samples
 _OF_GRID = ("blur", "sensors")  # kinds that are another noise on every grid
@@ -299,8 +300,8 @@ class TestSetFolder:
                 raise FileError(f"{path} is damaged: {key} has another SHA-256 than set.json says")
         return arrays
 
-    def data(self, condition: str, part: str = "data") -> SensorData:
-        """SensorData of a condition; `part` is "data" or "validation"."""
+    def data(self, condition: str, part: str = DATA) -> SensorData:
+        """SensorData of a condition; `part` is `DATA` or `VALIDATION`."""
         arrays = self.arrays(f"{part}/{condition}")
         return SensorData(
             *(arrays[key] for key in ("values", "row", "column", "sigma", "number")),

@@ -53,7 +53,7 @@ def test_a_predictor_of_two_phases_predicts_the_same_after_it_is_loaded(tmp_path
     saving_checkpoint(tmp_path / "m.safetensors", made, {"operator": {}})()
     loaded, _ = load_checkpoint(tmp_path / "m.safetensors", Affine)
     a = torch.linspace(-5, 5, 8)[None, :, None]
-    logits = made.on(None, logits=True)(a)
+    logits = made.on(None, raw=True)(a)
     assert torch.equal(logits, made.operator(a, None))
     assert torch.equal(loaded(a, None), made(a, None))
     torch.testing.assert_close(loaded(a, None), 3 + 9 / (1 + torch.exp(-logits)))

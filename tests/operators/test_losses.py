@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from operators.training.losses import CrossEntropy, Huber, MeanSquare, SquaredH1
+from operators.training.losses import CrossEntropy, Gaussian, Huber, MeanSquare, SquaredH1
 from pdegen.domains import Box, Curvilinear, PeriodicGrid
 
 DELTA, GAMMA = 0.7, 0.3
@@ -39,6 +39,23 @@ def test_the_cross_entropy_of_wrong_certain_logits_has_a_gradient():
     CrossEntropy()(z, torch.zeros(1, 1, 1), z).backward()
     assert z.grad is not None
     assert float(z.grad) == 1.0
+
+
+@pytest.mark.parametrize("weight", [None, torch.arange(1.0, 8.0, dtype=torch.float64)])
+def test_the_gaussian_loss_and_its_gradient_are_those_of_beta_half(weight):
+    m, u, a = functions(3, 7, 2)
+    log = 0.5 * a
+    prediction = torch.cat([m, log], dim=-1).requires_grad_()
+    loss = Gaussian()(prediction, u, a, *(() if weight is None else (weight,)))
+    s, share = log.exp().numpy(), np.full(7, 1 / 7) if weight is None else weight / weight.sum()
+    z = ((m - u) / log.exp()).numpy()
+    expected = (s * (z**2 / 2 + np.log(s))).mean(axis=-1) @ np.asarray(share)
+    assert float(loss.detach()) == pytest.approx(expected.mean(), rel=1e-12)
+    loss.backward()
+    assert prediction.grad is not None
+    # the factor s has no derivative: z for m, and s (1 - z²) for log s
+    slopes = np.concatenate([z, s * (1 - z**2)], axis=-1) * np.asarray(share)[:, None] / 6
+    assert prediction.grad.numpy() == pytest.approx(slopes, rel=1e-12)
 
 
 @pytest.mark.parametrize(("loss", "formula"), ON_POINTS)

@@ -11,7 +11,7 @@ from pdegen.formats.plan import ImportOptions
 from pdegen.schema import SchemaError
 from pdegen.store.reading import open_sealed
 from pipelines.config.experiment import asked_for
-from pipelines.runs.checks import checked_operator
+from pipelines.runs.checks import check_applies, checked_operator
 from pipelines.runs.data import Source
 from pipelines.runs.training import train
 from tests.pipelines.command import call
@@ -65,15 +65,18 @@ def test_operators_fit_the_grid_or_say_in_one_line_what_does_not(stores, grid):
         assert "\n" not in text
 
 
-@pytest.mark.parametrize("grid", ["nodal", "cell"])
-def test_every_operator_without_a_basis_can_be_the_velocity_of_a_flow(stores, grid):
+@pytest.mark.parametrize(
+    ("grid", "loss"), [("nodal", "flow"), ("cell", "flow"), ("nodal", "gaussian")]
+)
+def test_every_operator_without_a_basis_can_state_an_uncertainty(stores, grid, loss):
     refusals = dict[str, str]()
     for name in OPERATORS.known:
         base = asked_for(None, name, open_sealed(stores[grid]))
-        experiment = base.with_overrides({"training.loss": {"name": "flow"}})
-        pairs = Source(stores[grid], experiment).samples("train", "training", device=CPU)
+        experiment = base.with_overrides({"training.loss": {"name": loss}})
+        source = Source(stores[grid], experiment)
         try:
-            checked_operator(experiment, pairs)
+            check_applies(source)
+            checked_operator(experiment, source.samples("train", "training", device=CPU))
         except SchemaError as error:
             refusals[name] = str(error)
     assert refusals.keys() == {"pod-deeponet"}

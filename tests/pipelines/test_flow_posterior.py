@@ -128,7 +128,7 @@ def test_a_run_is_evaluated_by_means_of_draws(study, cell):
 )  # fmt: skip
 def test_what_a_flow_cannot_be_is_refused_in_one_line(study, tmp_path, changes, message):
     experiment = EXPERIMENT.with_overrides(changes)
-    with pytest.raises(SchemaError, match=f"the loss flow .*{message}") as caught:
+    with pytest.raises(SchemaError, match=f"training.loss: flow .*{message}") as caught:
         train(experiment, study.store, tmp_path / "run", CPU)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "run").exists()

@@ -28,7 +28,7 @@ from tests.pipelines.shapes import a_store
 CPU = torch.device("cpu")
 TIMES = (0.0, 1.0, 2.0, 3.0)
 RECIPE = {"problem.resolution": 16, "problem.solver.resolution": 32, "problem.initial.modes": 7}
-SIZES = {"samples": 12, "shard": 12, "splits.train": 8, "splits.validation": 2, "splits.test": 2}
+SIZES = {"samples": 28, "shard": 28, "splits.train": 8, "splits.validation": 18, "splits.test": 2}
 BASE: dict[str, Any] = {
     "name": "keys",
     "summary": "",
@@ -87,7 +87,8 @@ EACH: dict[str, list[tuple[str, Any]]] = {
         ("training.loss.periodic", False), ("training.optimizer.name", "soap"),
         ("training.optimizer.weight_decay", 0.5), ("training.warmup", 0.5),
         ("training.symmetries.shift", True), ("training.symmetries.reflection", True),
-        ("training.start", "weights.safetensors"), ("normalization.input", "none"),
+        ("training.start", "weights.safetensors"), ("training.conformal", True),
+        ("normalization.input", "none"),
         ("normalization.target", "pointwise"), ("noise", {"level": 0.1}),
     ],
     "square": [
@@ -184,6 +185,12 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("rollout", {"task.teacher_forcing": True}, "task.teacher_forcing needs several frames"),
     ("map", {"training.weights": "points"}, "training.weights is for meshes and clouds, .* grid"),
     ("l2", {"training.loss.gamma": 0.3}, "does not apply to l2"),
+    ("mesh", {"training.conformal": True}, "training.conformal needs the protocol .* 18 validati"),
+    (
+        "map",
+        {"training.conformal": True, "training.protocol": "published"},
+        "has 18 and the protocol published",
+    ),
     ("map", {"training.loss.published": True}, "does not apply to h1"),
     ("map", {"training.optimizer.every": 3}, "does not apply to adam"),
     ("steps", {"training.warmup": 0.5}, "key of the schedule 1cycle, not of steps"),

@@ -167,7 +167,7 @@ def test_trajectories_are_refused(experiment):
     symmetries = {f"training.symmetries.{name}": False for name in ("shift", "reflection")}
     task = experiment.with_overrides({"task.kind": "time", **symmetries})
     with pytest.raises(SchemaError, match="is for the task map, the task is time"):
-        task.check_applies(task.data.load_recipe().problem.domain, "here")
+        task.check_applies(task.data.load_recipe().problem.domain, 10, "here")
 
 
 @pytest.mark.parametrize(

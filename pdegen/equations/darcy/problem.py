@@ -280,7 +280,14 @@ class PhasesCoefficient(Strict):
     ]
     thresholds: Annotated[tuple[Finite, ...], Field(strict=False, min_length=1, max_length=15)]
 
-    phases: ClassVar[None] = None
+    @property
+    def phases(self) -> tuple[float, float] | None:
+        """The smaller and the larger of two values; None of more, or if they are not the same
+        everywhere."""
+        if len(self.values) > 2 or any(isinstance(value, ScalarLaw) for value in self.values):
+            return None
+        low, high = sorted(map(number_of, self.values))
+        return low, high
 
     @model_validator(mode="after")
     def _separated(self) -> Self:

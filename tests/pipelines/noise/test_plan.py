@@ -152,6 +152,7 @@ def test_levels_in_decibels_have_their_unit():
     snr = OWN.with_overrides({"noise.kind": "snr", "noise.level": 20.0})
     plan = NoiseStudy(snr, "nowhere", Path("out"), (40.0,), (20.0, 30.0), 1)
     assert (plan.unit, plan.word(20.0)) == ("dB", "20 dB")
+    assert (plan.noisiest, a_plan().noisiest) == (20.0, max(a_plan().test_levels))
     assert plan.label(Cell(40.0)) == "trained at 40 dB"
     assert plan.progress_line(Cell(40.0, at=30.0), Row()) == (
         "trained at 40 dB, seed 0, tested at 30 dB"
@@ -207,7 +208,7 @@ def test_test_noise_has_the_kind_of_the_tests_and_the_seed_of_the_experiment():
         ({"train": (RANGE, (0.0, 0.3))}, "train levels may contain only one range"),
         ({"train": (-0.1,)}, "noise level"),
         ({"test": (-0.1,)}, "noise level"),
-        ({"assumed": (3.0,)}, "--assumed-level must be positive numbers that include 1"),
+        ({"assumed": (3.0,)}, "--assumed-level must be numbers from 1e-6 to 1e6 that include 1"),
         ({"cells": 3}, "--cells must be at least 4, got 3"),
         ({"inversion_samples": 0}, "--inversion-samples must be at least 1, got 0"),
         (

@@ -64,6 +64,16 @@ def test_a_study_of_classical_methods_alone_trains_nothing(study, tmp_path):
     [
         (["--train-levels", "0,-0.1"], "must be >= 0, got -0.1"),
         (["--train-levels", "nan"], "noise level: .*nan"),
+        (["--test-levels", "1e300"], r"the level of ensemble noise must be <= 1e6, got 1e\+300"),
+        (["--train-levels", "0,all", "--test-levels", "0,1e7"], "must be <= 1e6, got 1e"),
+        (["--set", "noise.kind=snr", "--test-levels", "-1e300"], "must be >= -120 dB, got -1e"),
+        (["--assumed-level", "1,1e300"], "--assumed-level must be numbers from 1e-6 to 1e6"),
+        (
+            ["--set", "training.loss.name=flow", "--set", "normalization.target=none"],
+            "training.loss: flow needs normalised targets: set normalization.target",
+        ),
+        (["--set", "training.loss.name=gaussian"], "training.loss: gaussian is for values, a of"),
+        (["--set", "training.conformal=true"], "training.conformal needs .* 18 validation sampl"),
         (["--train-levels", "none,0"], "levels must be numbers separated by commas, got 'none,0'"),
         (["--train-levels", "none", "--method", "none"], "leaves classical methods alone: it excl"),
         (["--train-levels", "all"], "a range of levels has 0 <= low < high, got"),
@@ -85,7 +95,7 @@ def test_a_study_of_classical_methods_alone_trains_nothing(study, tmp_path):
         (["--inversion-samples", "0"], "'--inversion-samples'.*greater than or equal to 1, got 0"),
         (
             ["--assumed-level", "3"],
-            r"--assumed-level must be positive numbers that include 1, got \(3.0,\)",
+            r"--assumed-level must be numbers from 1e-6 to 1e6 that include 1, got \(3.0,\)",
         ),
         (["--assumed-level", "1,3,3"], "--assumed-level must be numbers that differ"),
         (["--condition", "pink"], "unknown condition 'pink'"),
@@ -103,10 +113,13 @@ def test_a_study_of_classical_methods_alone_trains_nothing(study, tmp_path):
         ([*condition("truth.problem.resolution=9")], "conditions.c.truth: samples have other poin"),
         (
             [*condition("truth.coefficient={kind='log-normal'}")],
-            "conditions.c.truth: methods are told two phases, the truths have more values",
+            "conditions.c.truth: methods are told two phases, the truths have others",
         ),
         ([*condition("truth.above=12.0")], "conditions.c.truth: methods are told these values: le"),
-        ([*condition("truth.above=3")], "conditions.c.truth: methods are told two phases, .* one"),
+        (
+            [*condition("truth.above=3")],
+            "conditions.c.truth: methods are told two phases, the truths",
+        ),
         (
             [*condition("truth.select={statistic='share',low=2,high=3}")],
             r"conditions.c.truth: sample 0: none of 1000 attempts has a share in \[2, 3\]",
@@ -189,7 +202,8 @@ def test_an_unknown_method_is_refused_before_the_store_is_generated(pdegen, tmp_
     monkeypatch.chdir(tmp_path)
     small = [f"data.overrides.{key}={value}" for key, value in DATA.items()]
     words = [word for setting in small for word in ("--set", setting)]
-    for wrong in (["--method", "WRONG"], ["--set", "data.resolution=10"]):
+    flow = ["--set", "training.loss.name=flow", "--set", "normalization.target=none"]
+    for wrong in (["--method", "WRONG"], ["--set", "data.resolution=10"], flow):
         outcome = pdegen("study", "noise", "darcy-inverse-quick", *SETS, *words, *wrong)
         (line,) = outcome.err
         assert outcome.status == 2, line

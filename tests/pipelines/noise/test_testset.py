@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import astuple, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,7 +21,8 @@ from pdegen.schema import SchemaError
 from pipelines.config.experiment import load_experiment
 from pipelines.runs.evaluation import evaluate_run
 from pipelines.runs.training import train
-from pipelines.studies import testset
+from pipelines.studies import answers as answers_module
+from pipelines.studies import leaderboard, scores, testset
 from pipelines.studies.answers import Answers, ClassicalAnswers, OperatorAnswers
 from pipelines.studies.leaderboard import paired_interval, pool, scored
 from pipelines.studies.scores import block_means
@@ -151,7 +153,10 @@ def scores_of(folder):
 @pytest.fixture
 def score(pdegen, made, tmp_path):
     def called(*methods, out="board", **words):
-        options = [word for key, value in words.items() for word in (f"--{key}", value)]
+        options = [
+            word for key, value in words.items()
+            for word in ((f"--{key}",) if value is None else (f"--{key}", value))
+        ]  # fmt: skip
         return pdegen("score", made.path, *methods, "--out", tmp_path / out, *options)
 
     return called
@@ -234,6 +239,7 @@ def test_damage_ends_in_one_line(made, pdegen, declared, tmp_path):
     outcome = pdegen("score", broken, "constant", "--out", tmp_path / "board")
     assert (outcome.status, len(outcome.err)) == (2, 1)
     assert "is damaged" in outcome.err[0]
+    assert not (tmp_path / "board").exists()
     file = tmp_path / "s.toml"
     file.write_text(SET.format(recipe=declared.recipe))
     outcome = pdegen("testset", file, "--out", broken, "--verify")
@@ -379,6 +385,107 @@ def test_operators_state_probabilities_after_the_cross_entropy(made, tmp_path, l
         assert answers.a == pytest.approx(3 + 9 * answers.probability)
 
 
+def test_operators_say_what_they_are_told(monkeypatch, made):
+    result = SimpleNamespace(
+        experiment=load_experiment("darcy-inverse-quick"),
+        scores=SimpleNamespace(training_seconds=1.0, parameters=1),
+    )
+    monkeypatch.setattr(OperatorAnswers, "__post_init__", lambda of: None)
+    told = []
+    for noise in (None, {"level": 0.02}, {"kind": "student", "level": [0.0, 0.1]}):
+        own = result.experiment.with_overrides({"noise": noise})
+        of = OperatorAnswers(made, Path("run"))
+        of.__dict__["_result"] = SimpleNamespace(experiment=own, scores=result.scores)
+        told.append(of.described.told)
+    assert told == [
+        "training samples without noise", "training samples with ensemble noise 0.02",
+        "level, training samples with student noise 0 to 0.1",
+    ]  # fmt: skip
+
+
+def test_conditions_whose_truths_have_the_values_of_the_recipe_are_told_them(declared):
+    assert [declared.told_phases(c) for c in CONDITIONS] == [True, True, True, False]
+    shipped = TestSet.load("inverse-darcy-1")
+    unknown = [name for name in shipped.conditions if not shipped.told_phases(name)]
+    assert unknown == ["contrast"]  # not share-out and share-far, other shares of 3 and 12
+
+
+@pytest.fixture
+def calibrating(made, monkeypatch):
+    """Fewer calibration samples are enough, and weights have the first of them."""
+    monkeypatch.setattr(leaderboard, "CALIBRATING", 3)
+    monkeypatch.setattr(scores, "LEVEL", 0.7)  # rank 3 of 3 samples
+    for module in (leaderboard, answers_module):
+        monkeypatch.setattr(module, "TUNED_ON", 3)
+    return made
+
+
+def test_bands_of_every_method_with_validation_answers_are_judged(calibrating, score, tmp_path):
+    made, rng = calibrating, np.random.default_rng(0)
+
+    def unsure(upper):
+        p = np.clip(upper + 0.3 * rng.standard_normal(upper.shape), 0.02, 0.98)
+        return {"probability": p}
+
+    mine = folder_of(tmp_path / "mine", made, unsure)
+    plain = folder_of(tmp_path / "plain", made, truth, "plain")
+    (mine / "validation").mkdir()
+    known = {condition: unsure(made.validation) for condition in CONDITIONS}
+    for condition, answer in known.items():
+        np.savez(mine / "validation" / f"{condition}.npz", **answer)
+    outcome = score(mine, plain, "level set", conformal=None, samples=4)
+    assert outcome.status == 0, outcome.err
+    assert any("level set on second, validation" in line for line in outcome.err)
+    lines = list(csv.DictReader((tmp_path / "board" / "scores.csv").read_text().splitlines()))
+    of = {(line["method"], line["condition"], int(line["sample"])): line for line in lines}
+    assert of["plain", "second", 6]["band_points"] == ""
+    assert of["level set", "full-0.01", 6]["band_all_width"] != ""
+    q = 1 - np.where(made.validation, known["second"]["probability"],
+                     1 - known["second"]["probability"])[3:]  # fmt: skip
+    q = q.max(axis=0)  # the third of three
+    p = np.load(mine / "second.npz")["probability"][0]
+    line, upper = of["mine", "second", 6], made.upper("second")[0]
+    held = np.mean(1 - np.where(upper, p, 1 - p) <= q)
+    assert float(line["band_points"]) == pytest.approx(held, rel=1e-5)
+    size = np.mean((1 - p <= q).astype(int) + (p <= q))
+    assert float(line["band_points_width"]) == pytest.approx(size, rel=1e-5)
+    page = (tmp_path / "board" / "report.md").read_text()
+    assert "## Conformal bands" in page
+    assert "second half of the validation samples" in page
+    assert score(mine, out="again").status == 0
+    assert "Conformal" not in (tmp_path / "again" / "report.md").read_text()
+
+
+def test_bands_of_seeds_together_need_the_validation_answers_of_all(calibrating, score, tmp_path):
+    for seed in (0, 1):
+        folder = folder_of(tmp_path / f"s{seed}", calibrating, truth, seed=seed)
+        (folder / "validation").mkdir()
+        np.savez(folder / "validation" / "second.npz", **truth(calibrating.validation))
+    pooled = "mine, all seeds together"
+    for absent in (False, True):
+        if absent:
+            (tmp_path / "s1" / "validation" / "second.npz").unlink()
+        assert score(tmp_path / "s0", tmp_path / "s1", conformal=None).status == 0
+        lines = csv.DictReader((tmp_path / "board" / "scores.csv").read_text().splitlines())
+        of = {line["band_all"] for line in lines
+              if (line["method"], line["condition"]) == (pooled, "second")}  # fmt: skip
+        assert (of == {""}) == absent
+
+
+def test_a_stated_deviation_is_the_probability_of_a_gaussian_law(made, score, tmp_path):
+    def stated(upper):
+        return {"a": np.where(upper, 8.0, 7.0), "deviation": np.full(upper.shape, 0.5)}
+
+    folder_of(tmp_path / "s", made, stated)
+    folder_of(tmp_path / "p", made, lambda u: {"probability": np.where(u, 0.8413447, 0.1586553)},
+              "as probability")  # fmt: skip
+    assert score(tmp_path / "s", tmp_path / "p").status == 0
+    lines = list(csv.DictReader((tmp_path / "board" / "scores.csv").read_text().splitlines()))
+    brier = {name: [float(line["brier"]) for line in lines if line["method"] == name]
+             for name in ("mine", "as probability")}  # fmt: skip
+    assert brier["mine"] == pytest.approx(brier["as probability"], rel=1e-4)
+
+
 def test_classical_methods_say_what_they_are_told(made):
     """The law of the coefficient is for maximum a posteriori alone; one of these needs no level."""
     told = {
@@ -443,10 +550,12 @@ def test_ten_lines_of_numpy_are_a_method(made, pdegen, tmp_path):
          "a is not finite in row 4"),
         (lambda u: {"probability": 2.0 * u}, r"probability must be in \[0, 1\], got 0 to 2"),
         (lambda u: {"draws": truth(u)["a"]}, "draws must have the shape .members, samples, m, m."),
-        (lambda u: {"b": truth(u)["a"]}, "unknown array b: known are a, probability, draws"),
+        (lambda u: {"b": truth(u)["a"]}, "unknown array b: known are a, probability, deviation"),
         (lambda u: {"seconds": np.ones(10)}, "has no array a, probability or draws"),
         (lambda u: {**truth(u), "number": np.arange(10)}, "answers of other samples"),
         (lambda u: {**truth(u), "seconds": -np.ones(10)}, "seconds must be >= 0, got -1"),
+        (lambda u: {**truth(u), "deviation": np.zeros(u.shape)}, "deviation must be > 0 on the c"),
+        (lambda u: {"deviation": np.ones(u.shape)}, "has no array a, probability or draws"),
         (lambda u: {"a": np.zeros((10, 0, 0))}, "a must have the shape"),
         (lambda u: {"a": truth(u)["a"] + 1j}, "a must have real numbers, got complex128"),
         (lambda u: {"a": truth(u)["a"].astype(str)}, "a must have real numbers, got <U"),
@@ -459,10 +568,13 @@ def test_answers_that_do_not_fit_are_refused_in_one_line(made, score, tmp_path, 
     outcome = score(tmp_path / "mine")
     assert (outcome.status, len(outcome.err)) == (2, 1)
     assert re.search(message, outcome.err[0])
-    assert not (tmp_path / "board" / "report.html").exists()
+    assert not (tmp_path / "board").exists()
 
 
 def test_answers_of_another_set_and_doubled_names_are_refused(made, score, tmp_path):
+    folder_of(tmp_path / "pooled", made, truth, pooled=-3)
+    assert "pooled: must be at least 1, got -3" in score(tmp_path / "pooled").err[0]
+    assert "--conformal needs 32 validation samples" in score("level set", conformal=None).err[0]
     folder_of(tmp_path / "other", made, truth, testset="0123")
     assert "answers another test set" in score(tmp_path / "other").err[0]
     for name in ("one", "two"):
@@ -478,6 +590,7 @@ def test_answers_of_another_set_and_doubled_names_are_refused(made, score, tmp_p
         "is no folder and no classical method: did you mean level set"
         in (score("level sat").err[0])
     )
+    assert not (tmp_path / "board").exists()  # nothing is written before a refusal
 
 
 def test_files_that_are_no_arrays_are_refused_in_one_line(made, score, tmp_path):
@@ -535,7 +648,7 @@ def test_names_that_cannot_be_told_apart_are_refused(made, score, tmp_path, name
     outcome = score(*folders)
     assert (outcome.status, len(outcome.err)) == (2, 1)
     assert message in outcome.err[0]
-    assert not (tmp_path / "board" / "answers").exists()
+    assert not (tmp_path / "board").exists()
 
 
 def test_folders_that_share_no_condition_are_not_pooled(made, score, tmp_path):
@@ -581,7 +694,7 @@ def test_seeds_together_are_draws_or_a_mean_probability_on_the_finest_cells():
     drawn = Answers(fine, draws=np.stack([fine, fine + 1]))
     both = pool([drawn, Answers(coarse)]).draws
     assert both is not None
-    assert both[:, 0, 0, 0] == pytest.approx([0.8, 1.8, 0.2])
+    assert both[:, 0, 0, 0] == pytest.approx([0.8, 0.2])  # as many draws of each seed
     of_flows = [Answers(fine, fine, np.stack([fine, fine + k])) for k in (1, 2)]
     flows = pool(of_flows)  # both state a probability, and their draws remain
     assert flows.probability == pytest.approx(fine)
@@ -597,7 +710,7 @@ def test_seeds_of_a_flow_keep_their_probability_and_all_draws():
     found = pool([Answers(p, p, draws), Answers(p, p / 2, draws[:1])])
     assert found.probability == pytest.approx(np.full((1, 4, 4), 0.375))
     assert found.draws is not None
-    assert found.draws[:, 0, 3, 3] == pytest.approx([1.5, 6.0, 1.5])
+    assert found.draws[:, 0, 3, 3] == pytest.approx([1.5, 1.5])  # as many draws of each seed
 
 
 def test_paired_intervals_are_those_of_the_mean_difference():
