@@ -50,6 +50,7 @@ from pdegen.inverse.classical import (
     interpolation,
 )
 from pdegen.numerics.device import Array, first_true
+from pdegen.numerics.elliptic import EllipticSystem
 from pdegen.numerics.errors import SolveError
 from pdegen.numerics.fenicsx import client
 from pdegen.sampling.coefficients import (
@@ -742,6 +743,24 @@ class Darcy(Problem):
 
         source = None if isinstance(self.source, GaussianSource) else number_of(self.source)
         return PressureGuarantee(self.grid, source, number_of(self.walls))
+
+    def system(self, inputs: Mapping[str, Array]) -> EllipticSystem | None:
+        """Finite volumes on the output cells. Their faces are those of the recipe's method if it
+        is finite volumes on these cells, and harmonic for labels of any other method."""
+        from pdegen.equations.darcy.finite_volume import FiniteVolume
+
+        method, source = self.solver, self.source
+        needed = {"a", "f"} if isinstance(source, GaussianSource) else {"a"}
+        if not needed <= inputs.keys() or {"source", "walls"} & self.laws.keys():
+            return None
+        xp = array_namespace(inputs["a"])
+        values = {name: xp.astype(inputs[name], xp.float64) for name in needed}
+        a = values["a"]
+        f = values["f"] if "f" in needed else xp.full_like(a, number_of(source))
+        on_cells = isinstance(method, FiniteVolumeMethod) and method.refinement == 1
+        solver = FiniteVolume(self.grid, method.faces if on_cells else "harmonic")
+        smooth = isinstance(self.coefficient, LogNormalCoefficient)
+        return solver.system(a, f, number_of(self.walls), smooth)
 
     @property
     def floats_per_sample(self) -> int:
