@@ -518,7 +518,7 @@ class Problem(WithLaws):
         return None
 
     def residual(
-        self, inputs: Mapping[str, Array], prediction: Float[Array, "batch *grid"]
+        self, inputs: Mapping[str, Array], prediction: Float[Array, "batch n n"]
     ) -> Float[Array, " batch"] | None:
         """Relative residual of predictions in the labels' scheme; None if there is none.
 

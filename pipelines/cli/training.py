@@ -4,6 +4,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping
+from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -57,6 +58,10 @@ AssumedLevel = Annotated[
 Level = Annotated[
     float | None,
     typer.Option("--noise", help="Noise level of the inputs; default: as in training."),
+]
+Correct = Annotated[
+    int | None,
+    typer.Option(min=1, help="Correct predictions by this number of steps of the solver."),
 ]
 Start = Annotated[
     Path | None,
@@ -239,6 +244,7 @@ def _callbacks(experiment: "Experiment", store: "Store") -> dict[str, Callable[[
 
     return {
         "on_reading": on_reading,
+        "on_labels": note,
         "on_start": lambda how: note(f"training steps: {how}"),
         "on_epoch": on_epoch,
     }
@@ -248,6 +254,7 @@ def _callbacks(experiment: "Experiment", store: "Store") -> dict[str, Callable[[
     "evaluate",
     "pdegen evaluate runs/first/best.safetensors --data data/burgers.zarr",
     "pdegen evaluate runs/first/best.safetensors --data data/burgers.zarr --resolution 256",
+    "pdegen evaluate runs/darcy/best.safetensors --data data/darcy.zarr --correct 2",
     "pdegen evaluate darcy-gt-43 --data data/darcy.zarr",
 )
 def evaluate_command(
@@ -261,13 +268,17 @@ def evaluate_command(
     out: Annotated[
         Path | None, typer.Option(help="JSON file for the scores; default: none.")
     ] = None,
+    correct: Correct = None,
     plugin: Plugin = None,
 ) -> None:
     """Print the relative L2 errors of a checkpoint on a split."""
     from pdegen.files import write
     from pipelines.runs.checks import check_device
-    from pipelines.runs.evaluation import evaluate
+    from pipelines.runs.evaluation import corrected_scores, evaluate
     from pipelines.runs.folder import check_out
+
+    if correct is not None:
+        _check_absent({"noise": noise, "assumed_level": assumed_level}, "scores without --correct")
 
     if out is not None:
         check_out(out, ("checkpoint", "epoch", "split", "resolution", "samples", "mean"))
@@ -280,12 +291,17 @@ def evaluate_command(
     if out is not None:
         write(out, json.dumps(summary, indent=1).encode())
     _print_score(summary)
+    if correct is not None:
+        where = {"split": split, "resolution": resolution}
+        for corrected in corrected_scores(checkpoint, data, check_device(device), correct, **where):
+            _print_score(corrected.summary())
 
 
 @command(
     "predict",
     "pdegen predict runs/first/best.safetensors --data data/burgers.zarr",
     "pdegen predict runs/darcy/best.safetensors --data data/darcy.zarr --bound",
+    "pdegen predict runs/darcy/best.safetensors --data data/darcy.zarr --correct 2",
     "pdegen predict burgers-gt-512-best --data own.npy --grid periodic --out predictions.zarr",
 )
 def predict_command(
@@ -318,6 +334,7 @@ def predict_command(
     bound: Annotated[
         bool, typer.Option("--bound", help="Add a guaranteed bound of each error.")
     ] = False,
+    correct: Correct = None,
     overwrite: Overwrite = False,
     plugin: Plugin = None,
 ) -> None:
@@ -329,7 +346,7 @@ def predict_command(
     folder = checkpoint.with_name(f"{checkpoint.stem}-predictions.zarr") if out is None else out
     of_store = {
         "split": split, "resolution": resolution, "level": noise, "assumed_level": assumed_level,
-        "bound": bound or None,
+        "bound": bound or None, "correct": correct,
     }  # fmt: skip
     of_file = {"input": input, "grid": grid}
     if Path(data).is_file():
@@ -372,6 +389,11 @@ def _print_score(summary: dict[str, Any]) -> None:
     from pipelines.runs.score import Score
 
     score = Score.of(summary)
+    if not isnan(correlation := score.residual_correlation):
+        say(
+            f"relative residual (no labels): mean {number(summary['measures']['residual']['mean'])}"
+            f", correlation with the error {correlation:.2f}"
+        )
     for sentence in remarks(score.samples, score.errors):
         say(sentence)
 

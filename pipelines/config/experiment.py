@@ -573,6 +573,26 @@ def alternatives(changes: Mapping[str, object]) -> dict[str, object]:
     return {**replaced, **changes}
 
 
+class ResidualTerm(Strict):
+    """The residual of the equation as a part of the loss (`Problem.residual`).
+
+    Each step adds the mean relative residual of the predictions of its batch, and of as many inputs
+    without labels.
+
+    Args:
+        weight: Weight of the residual beside the loss. Relative errors and residuals have one size.
+            [1]
+        unlabelled: Number of training samples after the first data.samples whose inputs are used
+            without their labels.
+        aim: Largest mean residual of the labels. The training is refused if it is exceeded, because
+            the labels' scheme and the residual's then differ by more than the error aimed at. [1]
+    """
+
+    weight: Positive = 1.0
+    unlabelled: Annotated[int, Field(ge=0)] = 0
+    aim: Positive = 0.05
+
+
 Protocol = Literal["validation", "published"]
 FORMER_KEYS = ("warmup", "div", "final_div")  # of the schedule 1cycle, in the table training
 _CYCLE = "1cycle"
@@ -606,6 +626,7 @@ class Training(Strict):
             published code.
         start: A safetensors file with initial weights, for example published ones. The run records
             its SHA-256. By default initial weights are random.
+        residual: The residual of the equation as a part of the loss; by default it is none.
     """
 
     protocol: Protocol = "validation"
@@ -621,6 +642,7 @@ class Training(Strict):
     optimizer: OptimizerSpec = _ADAM
     symmetries: Symmetries = Symmetries()
     start: str | None = None
+    residual: ResidualTerm | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -647,6 +669,8 @@ class Training(Strict):
     ) -> dict[str, object]:
         """Write the keys of 1cycle in place of its table in records, as older records do."""
         table: dict[str, object] = content(self)
+        if self.residual is None:  # a key that records of earlier versions do not have
+            del table["residual"]
         if info.mode != "json" or self.schedule.name != _CYCLE:
             return table
         written = dict[str, object]()
@@ -855,6 +879,12 @@ class Experiment(Strict):
             raise ValueError(
                 "noise.kind = 'sensors' chooses points of one grid and is not for "
                 "data.resolutions: use data.resolution, or another kind"
+            )
+        several = self.data.stream is not None or self.data.resolutions is not None
+        if several and self.training.residual is not None:
+            raise ValueError(
+                "training.residual is for stored samples at one resolution: leave it out, or leave "
+                "data.stream and data.resolutions out"
             )
         if EVERY in self.conditions:
             raise ValueError(f"a condition cannot have the name {EVERY!r}, which stands for all")

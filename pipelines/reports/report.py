@@ -604,7 +604,12 @@ def scores_section(run: FinishedRun) -> Section:
     return Section(
         "Scores",
         (meaning, *remarked, sizes, *comparison),
-        (Table(rows, header, name="of each checkpoint on each grid"), table, *further),
+        (
+            Table(rows, header, name="of each checkpoint on each grid"),
+            table,
+            *further,
+            *_corrected(run),
+        ),
         _on_grids(run),
     )
 
@@ -659,6 +664,19 @@ def _further(run: FinishedRun) -> list[Table]:
         for label, name, of in columns
     ]
     return [Table(rows, ("measure", *every), name="other measures")] if rows else []
+
+
+def _corrected(run: FinishedRun) -> list[Table]:
+    """Errors and residuals before and after steps of the solver, with and without the model."""
+    if not run.scores.corrected:
+        return []
+    rows = [
+        (score.checkpoint, *map(scientific, (score.mean, score.median, score.worst)),
+         scientific(mean(score.measures["residual"])))
+        for score in (run.main, *run.scores.corrected)
+    ]  # fmt: skip
+    header = ("prediction", "mean", "median", "worst", "residual, mean")
+    return [Table(rows, header, name="after steps of the solver")]
 
 
 def _by_part(run: FinishedRun) -> list[Table]:

@@ -48,6 +48,7 @@ from pipelines.runs.folder import (
 )
 from pipelines.runs.plugins import resumed_plugins
 from pipelines.runs.predictions import kept_mean
+from pipelines.runs.residual import with_residual
 from pipelines.tracking.tracker import Following, Tracker
 
 
@@ -62,6 +63,7 @@ def train(
     acceleration: Acceleration | None = None,
     ranks: Ranks = ALONE,
     on_reading: Callable[[str], None] = lambda reading: None,
+    on_labels: Callable[[str], None] = lambda residual: None,
     on_start: Callable[[str], None] = lambda how: None,
     on_epoch: Callable[[Epoch], None] = lambda epoch: None,
     stop: Callable[[], bool] = lambda: False,
@@ -76,6 +78,8 @@ def train(
         acceleration: Precision and compilation of steps; by default the fastest on the device.
         ranks, on_start, on_epoch, stop: See `operators.training.fit.fit`.
         on_reading: Called once with a description of how the training samples are read.
+        on_labels: Called with a line that states the residual of the labels, if the residual is a
+            part of the loss.
         track: Trackers that receive the epochs, in addition to history.csv.
 
     Raises:
@@ -99,6 +103,9 @@ def train(
     if experiment.training.start is not None:
         declared["start"] = _initial_weights(operator, experiment.training.start, folder)
     _check(source, settings, resume, ranks)
+    settings, unlabelled = with_residual(
+        source, pairs, settings, settings.batch // ranks.count, on_labels
+    )
     predictor = _adapted(source, pairs, operator, device)
     model = operator_description(experiment, pairs) | {"model": content["model"]}
     description = {"operator": model, **declared, "parameters": operator.parameter_count}
@@ -123,6 +130,7 @@ def train(
                 return fit(
                     predictor, pairs, selection, settings, folder, description,
                     resume=resume, acceleration=acceleration, ranks=ranks, draw=draw,
+                    unlabelled=unlabelled,
                     on_start=on_start, on_epoch=on_epoch, on_saved=on_saved, stop=stop,
                 )  # fmt: skip
     except BusyError as error:

@@ -1,0 +1,162 @@
+"""Residuals of predictions in the equation of their store: a loss, a score and a correction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from operators.data import Map, Samples
+from operators.data.opening import names_of
+from operators.training.fit import Settings
+from operators.training.losses import FlowMatching
+from operators.training.step import Loss
+from pdegen.equations.base import Problem
+from pdegen.recipe import Recipe
+from pdegen.schema import SchemaError
+from pipelines.runs.data import Source
+
+_Values = Float[Tensor, "batch *grid c"]
+
+
+@dataclass(frozen=True)
+class EquationResidual:
+    """The relative residual of predictions in the scheme of the labels (`Problem.residual`).
+
+    Args:
+        problem: The equation of the store.
+        names: Names of the input variables, in the order of the channels.
+    """
+
+    problem: Problem
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, source: Source, pairs: Samples) -> EquationResidual:
+        """The residual for predictions of the targets of `pairs`.
+
+        Raises SchemaError, with the reason, if these predictions have no residual.
+        """
+        store, noise = source.store, source.noise
+        if not store.metadata.recipe.problem:
+            raise SchemaError(f"{store.url}: imported data have no residual")
+        problem = Recipe.parse(store.raw_attributes["recipe"], store.url).problem
+        inputs, targets = (tuple(names_of(names)) for names in source.experiment.variables)
+        stored = next(
+            (v.name for v in problem.variables() if v.attributes.get("role") == "target"), None
+        )
+        grids = {pairs.source["resolution"], pairs.source["target_resolution"]} - {None}
+        fault = ""
+        if not isinstance(source.task, Map) or pairs.source["url"] != store.url:
+            fault = "is for the task map and samples of this store"
+        elif noise is not None and noise.on_inputs:
+            fault = "needs inputs without noise"
+        elif grids != {problem.resolution}:
+            fault = f"needs the resolution {problem.resolution} of the store, got {max(grids)}"
+        found, first = cls(problem, inputs), pairs.first()
+        if not fault and (
+            targets != (stored,)
+            or first.channels[1] != 1
+            or problem.residual(found._by_name(first.a), first.u[..., 0]) is None
+        ):
+            fault = f"of {', '.join(targets)} from {', '.join(inputs)} does not exist"
+        if fault:
+            raise SchemaError(f"{store.url}: the residual of {problem.equation_name} {fault}")
+        return found
+
+    @classmethod
+    def if_any(cls, source: Source, pairs: Samples) -> EquationResidual | None:
+        """The residual for predictions of the targets of `pairs`; None if they have none."""
+        try:
+            return cls.of(source, pairs)
+        except SchemaError:
+            return None
+
+    def _by_name(self, a: _Values) -> dict[str, Tensor]:
+        # channels of parameters, which come last, have no names
+        return dict(zip(self.names, a.unbind(-1), strict=False))
+
+    def __call__(self, a: _Values, prediction: _Values) -> Float[Tensor, " batch"]:
+        """The residual of each sample, in float64."""
+        residual = self.problem.residual(self._by_name(a), prediction[..., 0])
+        assert residual is not None
+        return residual
+
+    def corrected(self, a: _Values, prediction: _Values | None, steps: int) -> _Values:
+        """Predictions after steps of the solver's conjugate gradients; None starts at the walls'
+        value, without a model."""
+        system = self.problem.system(self._by_name(a))
+        assert system is not None
+        start = prediction if prediction is not None else torch.full_like(a[..., :1], system.walls)
+        return system.corrected(start[..., 0], steps)[..., None].to(start.dtype)
+
+
+class Corrected(nn.Module):
+    """A predictor whose predictions are corrected; without a predictor, the solver alone."""
+
+    def __init__(self, predictor: nn.Module | None, residual: EquationResidual, steps: int) -> None:
+        super().__init__()
+        self.predictor, self.residual, self.steps = predictor, residual, steps
+
+    def forward(self, a: Tensor, *positions: Tensor | None, **options: int) -> Tensor:
+        start = None if self.predictor is None else self.predictor(a, *positions, **options)
+        return self.residual.corrected(a, start, self.steps)
+
+
+@dataclass(frozen=True)
+class WithResidual:
+    """The loss of the first samples of a batch, plus the mean residual of all, times a weight.
+
+    Args:
+        loss: The loss of samples with labels.
+        residual: The residual, which needs no labels.
+        weight: Weight of the residual.
+        labelled: Number of samples of a batch that have labels.
+    """
+
+    loss: Loss
+    residual: EquationResidual
+    weight: float
+    labelled: int
+
+    def __call__(self, prediction: _Values, target: _Values, a: _Values) -> Tensor:
+        first = slice(self.labelled)
+        residual = self.residual(a, prediction).mean().to(prediction.dtype)
+        return self.loss(prediction[first], target[first], a[first]) + self.weight * residual
+
+
+def with_residual(
+    source: Source, pairs: Samples, settings: Settings, batch: int,
+    on_labels: Callable[[str], None],
+) -> tuple[Settings, Samples | None]:  # fmt: skip
+    """Settings whose loss includes the residual, and the samples without labels; unchanged if the
+    experiment declares no residual.
+
+    Args:
+        batch: Number of labelled samples in a batch of this process.
+        on_labels: Called with a line that states the residual of the labels.
+
+    Raises:
+        SchemaError: If the predictions have no residual, if that of the labels exceeds the aim, or
+            if there are too few samples without labels.
+    """
+    term = source.experiment.training.residual
+    if term is None:
+        return settings, None
+    if isinstance(settings.loss, FlowMatching):
+        raise SchemaError("training.residual is for losses of predictions, not for the loss flow")
+    residual = EquationResidual.of(source, pairs)
+    of_labels = torch.cat([residual(part.a, part.u) for part in pairs.in_order(64)])
+    mean = float(of_labels.mean())
+    on_labels(f"residual of the labels: mean {mean:.3e}, largest {float(of_labels.max()):.3e}")
+    if not mean <= term.aim:
+        raise SchemaError(
+            f"training.residual: the labels of {source.url} have the mean residual {mean:.3g}, at "
+            f"most training.residual.aim = {term.aim:g} is allowed: leave the residual out, or "
+            "refine the data"
+        )
+    loss = WithResidual(settings.loss, residual, term.weight, batch)
+    return replace(settings, loss=loss), source.unlabelled(pairs.device)
