@@ -57,6 +57,7 @@ class Settings:
 
     Args:
         loss: Function (prediction, target, input) -> scalar. Its arguments are in physical units.
+            A method `at`, if it has one, is called before each step with the share of steps done.
         epochs: Number of epochs.
         batch: Number of samples in a batch, summed over all processes.
         optimizer: Function (parameters, lr) -> optimizer.
@@ -473,6 +474,7 @@ def _steps(
         train = train.with_reader(drawn=state.drawn.numbers)
     batch, first = settings.batch, state.step - epoch * (len(train) // settings.batch)
     share = batch // ranks.count, first, ranks.rank, ranks.count
+    weigh, total = getattr(settings.loss, "at", None), settings.steps(len(train))
     with ExitStack() as stack:
         batches = stack.enter_context(closing(train.batches(settings.seed, epoch, *share)))
         if unlabelled is not None:  # as many in an epoch, which may be less or more than a pass
@@ -480,6 +482,8 @@ def _steps(
             pairs = zip(batches, stack.enter_context(closing(more)), strict=True)
             batches = (labelled.joined(others) for labelled, others in pairs)
         for samples in batches:
+            if weigh is not None:
+                weigh(state.step / total)
             # the random numbers of dropout and augmentation
             key = (settings.seed, 1, state.step, *([ranks.rank] if ranks.count > 1 else []))
             state.count(_stepped(state, gradient, samples, stream_seed(*key), train))

@@ -292,8 +292,9 @@ def evaluate_command(
         write(out, json.dumps(summary, indent=1).encode())
     _print_score(summary)
     if correct is not None:
-        where = {"split": split, "resolution": resolution}
-        for corrected in corrected_scores(checkpoint, data, check_device(device), correct, **where):
+        for corrected in corrected_scores(
+            checkpoint, data, check_device(device), correct, split=split, resolution=resolution
+        ):
             _print_score(corrected.summary())
 
 

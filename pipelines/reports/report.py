@@ -579,11 +579,11 @@ def scores_section(run: FinishedRun) -> Section:
     }
     rows: list[tuple[str, ...]] = [
         (
-            checkpoints[r.checkpoint] if run.published else r.checkpoint,
+            checkpoints.get(r.checkpoint, r.checkpoint) if run.published else r.checkpoint,
             *map(scientific, (r.mean, r.median, r.worst, r.std)),
             str(r.epoch), points(r.resolution, run.pairs.domain), f"{len(r.samples):,}",
         )
-        for r in run.scores.results
+        for r in (*run.scores.results, *run.scores.corrected)
     ]  # fmt: skip
     header = ("checkpoint", "mean", "median", "worst", "spread", "epoch", "points", "samples")
     targets = names_of(run.experiment.variables[1])
@@ -597,6 +597,11 @@ def scores_section(run: FinishedRun) -> Section:
     comparison, table = _comparison(run)
     remarked = remarks(run.main.samples, run.main.errors)
     sizes = grids(data.training_resolutions, evaluated, run.pairs.domain)
+    if run.scores.corrected:
+        remarked.append(
+            "Rows with steps are after steps of the solver, which start from the prediction or "
+            "without a model."
+        )
     further, grid = (*_further(run), *_by_part(run)), run.main.resolution
     if further and grid != data.finest_resolution:
         n = points(grid, run.pairs.domain)
@@ -604,12 +609,7 @@ def scores_section(run: FinishedRun) -> Section:
     return Section(
         "Scores",
         (meaning, *remarked, sizes, *comparison),
-        (
-            Table(rows, header, name="of each checkpoint on each grid"),
-            table,
-            *further,
-            *_corrected(run),
-        ),
+        (Table(rows, header, name="of each checkpoint on each grid"), table, *further),
         _on_grids(run),
     )
 
@@ -664,19 +664,6 @@ def _further(run: FinishedRun) -> list[Table]:
         for label, name, of in columns
     ]
     return [Table(rows, ("measure", *every), name="other measures")] if rows else []
-
-
-def _corrected(run: FinishedRun) -> list[Table]:
-    """Errors and residuals before and after steps of the solver, with and without the model."""
-    if not run.scores.corrected:
-        return []
-    rows = [
-        (score.checkpoint, *map(scientific, (score.mean, score.median, score.worst)),
-         scientific(mean(score.measures["residual"])))
-        for score in (run.main, *run.scores.corrected)
-    ]  # fmt: skip
-    header = ("prediction", "mean", "median", "worst", "residual, mean")
-    return [Table(rows, header, name="after steps of the solver")]
 
 
 def _by_part(run: FinishedRun) -> list[Table]:

@@ -52,7 +52,7 @@ from pipelines.config.experiment import Experiment
 from pipelines.runs.checks import operator_description
 from pipelines.runs.data import Source
 from pipelines.runs.differences import differences
-from pipelines.runs.finished import trivial
+from pipelines.runs.finished import Trivial, trivial
 from pipelines.runs.folder import (
     RunError,
     check_folder,
@@ -63,7 +63,7 @@ from pipelines.runs.folder import (
 )
 from pipelines.runs.guaranteed import Guaranteed
 from pipelines.runs.predictions import KEPT_BYTES, kept_mean, kept_predictions, mean_target
-from pipelines.runs.residual import Corrected, EquationResidual
+from pipelines.runs.residual import EquationResidual
 from pipelines.runs.score import Score, channel_parts, measures_of
 
 
@@ -229,31 +229,34 @@ def corrected_scores(
     store: str | Store,
     device: torch.device,
     steps: int,
-    without: Sequence[int] = (),
-    **of_samples: Any,
+    *,
+    split: str = "test",
+    resolution: int | None = None,
 ) -> list[Score]:
     """Scores of predictions after steps of the solver, and of the solver alone.
 
     Args:
-        steps: Number of steps from the predictions.
-        without: Numbers of steps without a model; by default the same number.
-        of_samples: Further arguments of `evaluate`: split and resolution.
+        steps: Number of steps from the predictions. The solver alone takes as many, and twice.
+        split, resolution: See `evaluate`.
 
     Raises SchemaError if the predictions have no residual; other errors are those of `evaluate`.
     """
-    split, resolution = of_samples.get("split", "test"), of_samples.get("resolution")
-    opened = open_checkpoint(checkpoint, store, device, split, resolution, None)
-    predictor, description, source, pairs = opened
-    residual = EquationResidual.of(source, pairs)
-    starts = [(predictor.to(device), steps), *((None, count) for count in without or (steps,))]
-    return [
-        replace(
-            compute_score(Corrected(start, residual, count), pairs, source.task, residual=residual),
-            checkpoint=f"{'no model' if start is None else checkpoint.stem}, {count} steps",
-            epoch=0 if start is None else description["epoch"], split=split,
+    predictor, description, source, pairs = open_checkpoint(
+        checkpoint, store, device, split, resolution, None
+    )
+    residual, model = EquationResidual.of(source, pairs), predictor.to(device).eval()
+
+    def score(name: str, count: int, start: Callable[[Tensor], Tensor | None]) -> Score:
+        corrected = Trivial(lambda a: residual.corrected(a, start(a), count))
+        found = compute_score(corrected, pairs, source.task, residual=residual)
+        return replace(
+            found, checkpoint=f"{name}, {count} steps", epoch=description["epoch"], split=split
         )
-        for start, count in starts
-    ]  # fmt: skip
+
+    return [
+        score(checkpoint.stem, steps, lambda a: model(a, pairs.x, pairs.y)),
+        *(score("no model", count, lambda a: None) for count in (steps, 2 * steps)),
+    ]
 
 
 def trivial_validation_error(
@@ -268,7 +271,7 @@ def trivial_validation_error(
     return min(mean_defined(scores(predictor, pairs)) for predictor in predictors)
 
 
-_STEPS = 2, (2, 4)  # of the solver from predictions, and without a model, in scores.json
+_STEPS = 2  # of the solver, by which scores.json has corrected predictions
 
 
 def evaluate_run(
@@ -305,9 +308,9 @@ def evaluate_run(
         "results": results,
         "trivial": [s.summary() for s in trivial_scores(source, folder, device)],
     }
-    if EquationResidual.if_any(source, source.samples("test")) is not None:
+    if "residual" in summary["trivial"][0].get("measures", {}):
         best = folder / f"{first}.safetensors"
-        corrected = corrected_scores(best, source.store, device, *_STEPS, resolution=grid)
+        corrected = corrected_scores(best, source.store, device, _STEPS, resolution=grid)
         summary["corrected"] = [score.summary() for score in corrected]
     write_json(folder / "scores.json", summary)
     return summary

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from operators.data import Map, Samples
 from operators.data.opening import names_of
@@ -18,6 +18,8 @@ from pdegen.equations.base import Problem
 from pdegen.recipe import Recipe
 from pdegen.schema import SchemaError
 from pipelines.runs.data import Source
+
+_FIFTH = 0.2  # of the steps: the residual of weights at random is far larger than their error
 
 _Values = Float[Tensor, "batch *grid c"]
 
@@ -40,27 +42,25 @@ class EquationResidual:
 
         Raises SchemaError, with the reason, if these predictions have no residual.
         """
-        store, noise = source.store, source.noise
+        store, noise, used = source.store, source.noise, pairs.source
         if not store.metadata.recipe.problem:
             raise SchemaError(f"{store.url}: imported data have no residual")
         problem = Recipe.parse(store.raw_attributes["recipe"], store.url).problem
         inputs, targets = (tuple(names_of(names)) for names in source.experiment.variables)
-        stored = next(
-            (v.name for v in problem.variables() if v.attributes.get("role") == "target"), None
-        )
-        grids = {pairs.source["resolution"], pairs.source["target_resolution"]} - {None}
-        fault = ""
-        if not isinstance(source.task, Map) or pairs.source["url"] != store.url:
+        roles = {v.name: v.attributes.get("role") for v in problem.variables()}
+        lacking = {n for n, role in roles.items() if role == "input"} - {*inputs}
+        found, first, fault = cls(problem, inputs), pairs.first(), ""
+        if not isinstance(source.task, Map) or used["url"] != store.url:
             fault = "is for the task map and samples of this store"
         elif noise is not None and noise.on_inputs:
             fault = "needs inputs without noise"
-        elif grids != {problem.resolution}:
-            fault = f"needs the resolution {problem.resolution} of the store, got {max(grids)}"
-        found, first = cls(problem, inputs), pairs.first()
-        if not fault and (
-            targets != (stored,)
+        elif {used["resolution"], used["target_resolution"]} - {None} != {problem.resolution}:
+            fault = f"needs all points of the store, resolution {problem.resolution}"
+        elif (
+            lacking
+            or [roles[name] for name in targets] != ["target"]
             or first.channels[1] != 1
-            or problem.residual(found._by_name(first.a), first.u[..., 0]) is None
+            or found._of(first.a, first.u) is None
         ):
             fault = f"of {', '.join(targets)} from {', '.join(inputs)} does not exist"
         if fault:
@@ -79,9 +79,12 @@ class EquationResidual:
         # channels of parameters, which come last, have no names
         return dict(zip(self.names, a.unbind(-1), strict=False))
 
+    def _of(self, a: _Values, prediction: _Values) -> Tensor | None:
+        return self.problem.residual(self._by_name(a), prediction[..., 0])
+
     def __call__(self, a: _Values, prediction: _Values) -> Float[Tensor, " batch"]:
         """The residual of each sample, in float64."""
-        residual = self.problem.residual(self._by_name(a), prediction[..., 0])
+        residual = self._of(a, prediction)
         assert residual is not None
         return residual
 
@@ -94,38 +97,34 @@ class EquationResidual:
         return system.corrected(start[..., 0], steps)[..., None].to(start.dtype)
 
 
-class Corrected(nn.Module):
-    """A predictor whose predictions are corrected; without a predictor, the solver alone."""
-
-    def __init__(self, predictor: nn.Module | None, residual: EquationResidual, steps: int) -> None:
-        super().__init__()
-        self.predictor, self.residual, self.steps = predictor, residual, steps
-
-    def forward(self, a: Tensor, *positions: Tensor | None, **options: int) -> Tensor:
-        start = None if self.predictor is None else self.predictor(a, *positions, **options)
-        return self.residual.corrected(a, start, self.steps)
-
-
 @dataclass(frozen=True)
 class WithResidual:
     """The loss of the first samples of a batch, plus the mean residual of all, times a weight.
 
+    The weight is 0 in the first fifth of the steps, and rises linearly in the second fifth.
+
     Args:
         loss: The loss of samples with labels.
         residual: The residual, which needs no labels.
-        weight: Weight of the residual.
+        weight: Weight of the residual from then on.
         labelled: Number of samples of a batch that have labels.
+        present: Weight in the present step, without axes; a CUDA graph reads it from memory.
     """
 
     loss: Loss
     residual: EquationResidual
     weight: float
     labelled: int
+    present: Tensor
+
+    def at(self, share: float) -> None:
+        """Set the weight of the next step, after a share of the steps of the training."""
+        self.present.fill_(self.weight * min(1.0, max(0.0, share / _FIFTH - 1)))
 
     def __call__(self, prediction: _Values, target: _Values, a: _Values) -> Tensor:
         first = slice(self.labelled)
         residual = self.residual(a, prediction).mean().to(prediction.dtype)
-        return self.loss(prediction[first], target[first], a[first]) + self.weight * residual
+        return self.loss(prediction[first], target[first], a[first]) + self.present * residual
 
 
 def with_residual(
@@ -158,5 +157,6 @@ def with_residual(
             f"most training.residual.aim = {term.aim:g} is allowed: leave the residual out, or "
             "refine the data"
         )
-    loss = WithResidual(settings.loss, residual, term.weight, batch)
+    present = torch.zeros((), device=pairs.device)
+    loss = WithResidual(settings.loss, residual, term.weight, batch, present)
     return replace(settings, loss=loss), source.unlabelled(pairs.device)

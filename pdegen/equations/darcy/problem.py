@@ -749,17 +749,15 @@ class Darcy(Problem):
         is finite volumes on these cells, and harmonic for labels of any other method."""
         from pdegen.equations.darcy.finite_volume import FiniteVolume
 
-        method, source = self.solver, self.source
-        needed = {"a", "f"} if isinstance(source, GaussianSource) else {"a"}
-        if not needed <= inputs.keys() or {"source", "walls"} & self.laws.keys():
+        if {"source", "walls"} & self.laws.keys():
             return None
-        xp = array_namespace(inputs["a"])
-        values = {name: xp.astype(inputs[name], xp.float64) for name in needed}
-        a = values["a"]
-        f = values["f"] if "f" in needed else xp.full_like(a, number_of(source))
-        on_cells = isinstance(method, FiniteVolumeMethod) and method.refinement == 1
-        solver = FiniteVolume(self.grid, method.faces if on_cells else "harmonic")
+        xp, faces = array_namespace(inputs["a"]), "harmonic"
+        a = xp.astype(inputs["a"], xp.float64)
+        f = xp.zeros_like(a) + self._source_of(inputs)
+        if isinstance(self.solver, FiniteVolumeMethod) and self.solver.refinement == 1:
+            faces = self.solver.faces
         smooth = isinstance(self.coefficient, LogNormalCoefficient)
+        solver = FiniteVolume(self.grid, faces)
         return solver.system(a, f, number_of(self.walls), smooth)
 
     @property
