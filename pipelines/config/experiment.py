@@ -670,7 +670,7 @@ class Training(Strict):
         """Write the keys of 1cycle in place of its table in records, as older records do."""
         table: dict[str, object] = content(self)
         if self.residual is None:  # a key that records of earlier versions do not have
-            del table["residual"]
+            table.pop("residual", None)
         if info.mode != "json" or self.schedule.name != _CYCLE:
             return table
         written = dict[str, object]()
