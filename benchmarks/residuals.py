@@ -2,12 +2,14 @@
 
 python -m benchmarks.residuals --seeds 0 1 2
 python -m benchmarks.residuals --table
+python -m benchmarks.residuals --labels
 
 A small FNO learns Darcy flow on 29 x 29 cells from few labels, with and without the residual in the
 loss. Each prediction is scored by its error, its residual and its error after two steps of the
 solver, beside steps without a model. Stores and runs are in --folder; a run that is there is not
 repeated. Lines are appended to benchmarks/results/residuals.jsonl; --table prints means over the
-seeds of the last line of each row and seed.
+seeds of the last line of each row and seed. --labels prints residuals of labels, and errors of the
+solver without a model, for recipes of other coefficients and schemes.
 """
 
 from __future__ import annotations
@@ -53,6 +55,18 @@ ROWS: Mapping[str, Mapping[str, Any]] = {
     "800 labels": _MANY,
     "800 labels, residual on the same inputs": _MANY | _RESIDUAL,
 }
+# words, recipe and overrides of labels that are examined
+LABELS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
+    ("phases 12 and 3, solved on the points", "darcy-quick",
+     {"problem.resolution": CELLS, "problem.solver.refinement": 1}),
+    ("the same, on cells finer by 3", "darcy-quick", {"problem.resolution": CELLS}),
+    ("a source field, finer by 9", "darcy-source", {"problem.resolution": CELLS}),
+    ("log-normal, on the points", "darcy-lognormal", {"problem.resolution": CELLS}),
+    ("phases, published splines", "darcy-421-published", {"problem.resolution": 43}),
+    ("Poisson", "poisson-quick", {}),
+    ("Helmholtz", "helmholtz-128-published", {"problem.resolution": 32}),
+)  # fmt: skip
+_ALONE, _SAMPLES = (1, 2, 4, 100), 32
 _CPU = torch.device("cpu")
 
 
@@ -78,6 +92,27 @@ def measured(row: str, seed: int, store: str, folder: Path) -> dict[str, Any]:
         "row": row, "seed": seed, **figures(score), "after 2 steps": after.mean,
         **{word: score.mean for word, score in zip(("alone, 2", "alone, 4"), alone, strict=True)},
     }  # fmt: skip
+
+
+def labels() -> Iterator[str]:
+    """Means over samples: residuals of labels, and errors after steps without a model."""
+    steps = " | ".join(map(str, _ALONE))
+    yield f"| labels | recipe | points | residual of the labels | {steps} steps |"
+    yield "|---|---|---|---" + "|---" * len(_ALONE) + "|"
+    for words, name, overrides in LABELS:
+        problem = load_recipe(name).with_overrides(overrides).problem
+        values = problem.compute(0, range(_SAMPLES))
+        u, residual = values["u"], problem.residual(values, values["u"])
+        system = problem.system(values)
+        assert residual is not None
+        assert system is not None
+        errors = [
+            np.linalg.norm(system.corrected(0 * u, count) - u, axis=(1, 2))
+            / np.linalg.norm(u, axis=(1, 2))
+            for count in _ALONE
+        ]
+        cells = " | ".join(f"{np.mean(error):.2g}" for error in errors)
+        yield f"| {words} | `{name}` | {len(u[0])} | {np.mean(residual):.2g} | {cells} |"
 
 
 def base() -> Experiment:
@@ -119,9 +154,10 @@ def main() -> None:
     parser.add_argument("--rows", nargs="+", choices=ROWS, default=[*ROWS], metavar="ROW")
     parser.add_argument("--folder", type=Path, default=Path("runs/residuals"))
     parser.add_argument("--table", action="store_true", help="print the table of earlier runs")
+    parser.add_argument("--labels", action="store_true", help="print residuals of labels")
     words = parser.parse_args()
-    if words.table:
-        print("\n".join(table()))
+    if words.table or words.labels:
+        print("\n".join(table() if words.table else labels()))
         return
     torch.set_num_threads(1)
     store = words.folder / f"darcy-{CELLS}.zarr"

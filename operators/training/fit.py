@@ -252,8 +252,7 @@ def fit(
     *,
     resume: bool = False,
     acceleration: Acceleration = AS_WRITTEN, ranks: Ranks = ALONE,
-    draw: Callable[[Predictor, int], Drawn] | None = None,
-    unlabelled: Samples | None = None,
+    draw: Callable[[Predictor, int], Drawn] | None = None, unlabelled: Samples | None = None,
     on_start: Callable[[str], None] = lambda how: None,
     on_epoch: Callable[[Epoch], None] = lambda epoch: None,
     on_saved: Callable[[list[Epoch]], None] = lambda history: None,
@@ -316,10 +315,8 @@ def fit(
     with Writer() as writer:
         write: Callable[..., None] = writer if ranks.first else lambda *jobs: None
         for epoch in range(len(state.history), settings.epochs):
-            with closing(
-                _steps(state, gradient, train, unlabelled, settings, ranks, epoch, draw)
-            ) as steps:
-                for _ in steps:
+            with closing(_steps(state, gradient, train, unlabelled, settings, epoch, draw)) as each:
+                for _ in each:
                     if state.step == start_step + 1:
                         on_start(str(gradient))
                     if ranks.any(stop()):
@@ -466,13 +463,14 @@ def _checkpoints(
 
 def _steps(
     state: _State, gradient: Step, train: Samples, unlabelled: Samples | None, settings: Settings,
-    ranks: Ranks, epoch: int, draw: Callable[[Predictor, int], Drawn] | None,
+    epoch: int, draw: Callable[[Predictor, int], Drawn] | None,
 ) -> Generator[None, None, None]:  # fmt: skip
     """Run the remaining steps of an epoch, one in each iteration."""
     if draw is not None:
         state.drawn = state.drawn or draw(state.averaged, epoch)
         train = train.with_reader(drawn=state.drawn.numbers)
-    batch, first = settings.batch, state.step - epoch * (len(train) // settings.batch)
+    batch, ranks = settings.batch, gradient.ranks
+    first = state.step - epoch * (len(train) // settings.batch)
     share = batch // ranks.count, first, ranks.rank, ranks.count
     weigh, total = getattr(settings.loss, "at", None), settings.steps(len(train))
     with ExitStack() as stack:

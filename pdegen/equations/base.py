@@ -510,10 +510,8 @@ class Problem(WithLaws):
         raise SchemaError(f"{self.equation_name} offers no bound of errors")
 
     def system(self, inputs: Mapping[str, Array]) -> EllipticSystem | None:
-        """The linear equations of the labels' scheme at the points of a store, for stored inputs.
-
-        The inputs are arrays of NumPy or tensors of PyTorch, of shape (batch, *grid), by name. The
-        result is None if the equation has no such system, or if the inputs do not determine it.
+        """The linear equations of the labels' scheme at the points of a store, for its inputs by
+        name: arrays of NumPy or tensors of PyTorch, shape (batch, *grid). None if there are none.
         """
         return None
 
@@ -522,9 +520,7 @@ class Problem(WithLaws):
     ) -> Float[Array, " batch"] | None:
         """Relative residual of predictions in the labels' scheme; None if there is none.
 
-        It is 0 for the scheme's own solution, and needs no labels. Tensors have derivatives with
-        respect to the prediction and the inputs. For the norm of elliptic equations see
-        `EllipticSystem.residual`.
+        It is 0 for the scheme's own solution and needs no labels (`EllipticSystem.residual`).
         """
         system = self.system(inputs)
         return None if system is None else system.residual(prediction)

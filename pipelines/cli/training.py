@@ -59,10 +59,6 @@ Level = Annotated[
     float | None,
     typer.Option("--noise", help="Noise level of the inputs; default: as in training."),
 ]
-Correct = Annotated[
-    int | None,
-    typer.Option(min=1, help="Correct predictions by this number of steps of the solver."),
-]
 Start = Annotated[
     Path | None,
     typer.Option(help="Run folder or *.safetensors file whose weights the training starts from."),
@@ -254,7 +250,6 @@ def _callbacks(experiment: "Experiment", store: "Store") -> dict[str, Callable[[
     "evaluate",
     "pdegen evaluate runs/first/best.safetensors --data data/burgers.zarr",
     "pdegen evaluate runs/first/best.safetensors --data data/burgers.zarr --resolution 256",
-    "pdegen evaluate runs/darcy/best.safetensors --data data/darcy.zarr --correct 2",
     "pdegen evaluate darcy-gt-43 --data data/darcy.zarr",
 )
 def evaluate_command(
@@ -268,17 +263,13 @@ def evaluate_command(
     out: Annotated[
         Path | None, typer.Option(help="JSON file for the scores; default: none.")
     ] = None,
-    correct: Correct = None,
     plugin: Plugin = None,
 ) -> None:
     """Print the relative L2 errors of a checkpoint on a split."""
     from pdegen.files import write
     from pipelines.runs.checks import check_device
-    from pipelines.runs.evaluation import corrected_scores, evaluate
+    from pipelines.runs.evaluation import evaluate
     from pipelines.runs.folder import check_out
-
-    if correct is not None:
-        _check_absent({"noise": noise, "assumed_level": assumed_level}, "scores without --correct")
 
     if out is not None:
         check_out(out, ("checkpoint", "epoch", "split", "resolution", "samples", "mean"))
@@ -291,11 +282,6 @@ def evaluate_command(
     if out is not None:
         write(out, json.dumps(summary, indent=1).encode())
     _print_score(summary)
-    if correct is not None:
-        for corrected in corrected_scores(
-            checkpoint, data, check_device(device), correct, split=split, resolution=resolution
-        ):
-            _print_score(corrected.summary())
 
 
 @command(
@@ -335,7 +321,9 @@ def predict_command(
     bound: Annotated[
         bool, typer.Option("--bound", help="Add a guaranteed bound of each error.")
     ] = False,
-    correct: Correct = None,
+    correct: Annotated[
+        int | None, typer.Option(min=1, help="Steps of the solver from each prediction.")
+    ] = None,
     overwrite: Overwrite = False,
     plugin: Plugin = None,
 ) -> None:
@@ -448,7 +436,7 @@ def run_command(
         return
     torch_device = check_device(device)
     scores = evaluate_run(declared, store, folder, torch_device)
-    for summary in scores["results"]:
+    for summary in (*scores["results"], *scores.get("corrected", ())):
         _print_score(summary)
     say(write_report(folder, store, torch_device))
     track_results(following, folder, store.url, scores["results"], scores["provenance"])

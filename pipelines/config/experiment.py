@@ -576,16 +576,14 @@ def alternatives(changes: Mapping[str, object]) -> dict[str, object]:
 class ResidualTerm(Strict):
     """The residual of the equation as a part of the loss (`Problem.residual`).
 
-    Each step adds the mean relative residual of the predictions of its batch, and of as many inputs
-    without labels.
+    Each step adds the mean relative residual of its predictions to the loss.
 
     Args:
-        weight: Weight of the residual beside the loss. Relative errors and residuals have one size.
-            [1]
+        weight: Weight of the residual, whose size is that of relative errors. [1]
         unlabelled: Number of training samples after the first data.samples whose inputs are used
-            without their labels.
-        aim: Largest mean residual of the labels. The training is refused if it is exceeded, because
-            the labels' scheme and the residual's then differ by more than the error aimed at. [1]
+            without labels: as many in each step as samples with labels.
+        aim: Largest mean residual of the labels; above it the training is refused, because the
+            labels' scheme and the residual's differ by more than the error aimed at. [1]
     """
 
     weight: Positive = 1.0
@@ -626,7 +624,7 @@ class Training(Strict):
             published code.
         start: A safetensors file with initial weights, for example published ones. The run records
             its SHA-256. By default initial weights are random.
-        residual: The residual of the equation as a part of the loss; by default it is none.
+        residual: The residual of the equation as a part of the loss; by default none.
     """
 
     protocol: Protocol = "validation"

@@ -63,7 +63,7 @@ from pipelines.runs.folder import (
 )
 from pipelines.runs.guaranteed import Guaranteed
 from pipelines.runs.predictions import KEPT_BYTES, kept_mean, kept_predictions, mean_target
-from pipelines.runs.residual import EquationResidual
+from pipelines.runs.residual import Correction, EquationResidual
 from pipelines.runs.score import Score, channel_parts, measures_of
 
 
@@ -229,29 +229,20 @@ def corrected_scores(
     store: str | Store,
     device: torch.device,
     steps: int,
-    *,
-    split: str = "test",
     resolution: int | None = None,
 ) -> list[Score]:
-    """Scores of predictions after steps of the solver, and of the solver alone.
-
-    Args:
-        steps: Number of steps from the predictions. The solver alone takes as many, and twice.
-        split, resolution: See `evaluate`.
-
-    Raises SchemaError if the predictions have no residual; other errors are those of `evaluate`.
+    """Scores on the test split after steps of the solver: from predictions, from nothing, and after
+    twice as many from nothing. Errors are those of `evaluate`, and SchemaError without a residual.
     """
     predictor, description, source, pairs = open_checkpoint(
-        checkpoint, store, device, split, resolution, None
+        checkpoint, store, device, "test", resolution, None
     )
     residual, model = EquationResidual.of(source, pairs), predictor.to(device).eval()
 
     def score(name: str, count: int, start: Callable[[Tensor], Tensor | None]) -> Score:
         corrected = Trivial(lambda a: residual.corrected(a, start(a), count))
         found = compute_score(corrected, pairs, source.task, residual=residual)
-        return replace(
-            found, checkpoint=f"{name}, {count} steps", epoch=description["epoch"], split=split
-        )
+        return replace(found, checkpoint=f"{name}, {count} steps", epoch=description["epoch"])
 
     return [
         score(checkpoint.stem, steps, lambda a: model(a, pairs.x, pairs.y)),
@@ -310,7 +301,7 @@ def evaluate_run(
     }
     if "residual" in summary["trivial"][0].get("measures", {}):
         best = folder / f"{first}.safetensors"
-        corrected = corrected_scores(best, source.store, device, _STEPS, resolution=grid)
+        corrected = corrected_scores(best, source.store, device, _STEPS, grid)
         summary["corrected"] = [score.summary() for score in corrected]
     write_json(folder / "scores.json", summary)
     return summary
@@ -414,18 +405,13 @@ def predict(
         checkpoint, store, device, split, resolution, level, assumed_level, on_differences
     )
     guaranteed = Guaranteed.of(pairs) if bound else None
-    residual = EquationResidual.of(source, pairs) if correct else None
-    residuals: list[Tensor] = []  # of predictions, corrected ones, and those without a model
+    correction = Correction(EquationResidual.of(source, pairs), correct) if correct else None
     predicted: list[Tensor] = []
     points: list[Tensor] = []
 
     def keep(p: Tensor, batch: Batch) -> None:
-        if residual is not None:
-            alone = residual.corrected(batch.a, None, correct)
-            corrected = residual.corrected(batch.a, p, correct)
-            three = [residual(batch.a, v) for v in (p, corrected, alone)]
-            residuals.append(torch.stack(three, dim=1).cpu())
-            p = corrected
+        if correction is not None:
+            p = correction(batch.a, p)
         if batch.mask is not None and batch.mask.shape == p.shape[:-1]:
             p = p.masked_fill(~batch.mask[..., None], torch.nan)
         predicted.append(p.cpu())
@@ -447,23 +433,12 @@ def predict(
         **_attributes(checkpoint, description, device),
         **_noise_attributes(description, store, level, assumed_level),
     )
-    lines: tuple[str, ...] = ()
-    if guaranteed is not None:
-        dataset, line = guaranteed.added(dataset)
-        lines = (line,)
-    if residual is not None:
-        of_samples = torch.cat(residuals)
-        before, after, alone = (f"{mean:.3e}" for mean in of_samples.mean(dim=0).tolist())
-        lines += (
-            f"mean relative residual: {before} of the predictions, {after} after {correct} steps "
-            f"of the solver; {alone} after {correct} steps without a model",
-        )
-        dataset = dataset.assign_attrs(corrected_steps=correct).assign({
-            f"{target}_residual": ("sample", of_samples[:, 1].numpy(), {
-                "long_name": f"relative residual of {target}, as it is written"})
-        })  # fmt: skip
+    lines = list[str]()
+    for addition in filter(None, (guaranteed, correction)):
+        dataset, line = addition.added(dataset)
+        lines.append(line)
     _write(dataset, out, overwrite)
-    return Predictions(out, lines)
+    return Predictions(out, (*lines,))
 
 
 def predict_file(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
+import xarray as xr
 from jaxtyping import Float
 from torch import Tensor
 
@@ -26,15 +27,10 @@ _Values = Float[Tensor, "batch *grid c"]
 
 @dataclass(frozen=True)
 class EquationResidual:
-    """The relative residual of predictions in the scheme of the labels (`Problem.residual`).
+    """The relative residual of predictions in the scheme of the labels (`Problem.residual`)."""
 
-    Args:
-        problem: The equation of the store.
-        names: Names of the input variables, in the order of the channels.
-    """
-
-    problem: Problem
-    names: tuple[str, ...]
+    problem: Problem  # of the store
+    names: tuple[str, ...]  # of the input variables, in the order of the channels
 
     @classmethod
     def of(cls, source: Source, pairs: Samples) -> EquationResidual:
@@ -50,8 +46,8 @@ class EquationResidual:
         roles = {v.name: v.attributes.get("role") for v in problem.variables()}
         lacking = {n for n, role in roles.items() if role == "input"} - {*inputs}
         found, first, fault = cls(problem, inputs), pairs.first(), ""
-        if not isinstance(source.task, Map) or used["url"] != store.url:
-            fault = "is for the task map and samples of this store"
+        if not isinstance(source.task, Map):
+            fault = "is for the task map"
         elif noise is not None and noise.on_inputs:
             fault = "needs inputs without noise"
         elif {used["resolution"], used["target_resolution"]} - {None} != {problem.resolution}:
@@ -59,7 +55,6 @@ class EquationResidual:
         elif (
             lacking
             or [roles[name] for name in targets] != ["target"]
-            or first.channels[1] != 1
             or found._of(first.a, first.u) is None
         ):
             fault = f"of {', '.join(targets)} from {', '.join(inputs)} does not exist"
@@ -98,24 +93,45 @@ class EquationResidual:
 
 
 @dataclass(frozen=True)
+class Correction:
+    """Corrects predictions by steps of the solver, and keeps their residuals."""
+
+    residual: EquationResidual
+    steps: int
+    # of each batch: before, after, and after as many steps without a model
+    residuals: list[Float[Tensor, "batch 3"]] = field(default_factory=list[Tensor])
+
+    def __call__(self, a: _Values, prediction: _Values) -> _Values:
+        corrected, alone = (self.residual.corrected(a, p, self.steps) for p in (prediction, None))
+        three = [self.residual(a, p) for p in (prediction, corrected, alone)]
+        self.residuals.append(torch.stack(three, dim=1).cpu())
+        return corrected
+
+    def added(self, dataset: xr.Dataset) -> tuple[xr.Dataset, str]:
+        """Add the residuals to a dataset of corrected predictions. Returns the dataset and a line
+        that summarises them."""
+        residuals, name = torch.cat(self.residuals), next(iter(dataset.data_vars))
+        before, after, alone = (f"{mean:.3e}" for mean in residuals.mean(dim=0).tolist())
+        values, long_name = residuals[:, 1].numpy(), f"relative residual of {name}, as written"
+        of_samples = {f"{name}_residual": ("sample", values, {"long_name": long_name})}
+        return dataset.assign(of_samples).assign_attrs(corrected_steps=self.steps), (
+            f"mean relative residual of {name}: {before}, after {self.steps} steps of the solver "
+            f"{after}; after as many steps without a model {alone}"
+        )
+
+
+@dataclass(frozen=True)
 class WithResidual:
     """The loss of the first samples of a batch, plus the mean residual of all, times a weight.
 
     The weight is 0 in the first fifth of the steps, and rises linearly in the second fifth.
-
-    Args:
-        loss: The loss of samples with labels.
-        residual: The residual, which needs no labels.
-        weight: Weight of the residual from then on.
-        labelled: Number of samples of a batch that have labels.
-        present: Weight in the present step, without axes; a CUDA graph reads it from memory.
     """
 
-    loss: Loss
+    loss: Loss  # of samples with labels
     residual: EquationResidual
-    weight: float
-    labelled: int
-    present: Tensor
+    weight: float  # from then on
+    labelled: int  # number of samples of a batch that have labels
+    present: Tensor  # the weight in the present step; a CUDA graph reads it from memory
 
     def at(self, share: float) -> None:
         """Set the weight of the next step, after a share of the steps of the training."""
@@ -128,14 +144,15 @@ class WithResidual:
 
 
 def with_residual(
-    source: Source, pairs: Samples, settings: Settings, batch: int,
+    source: Source, pairs: Samples, settings: Settings, processes: int,
     on_labels: Callable[[str], None],
 ) -> tuple[Settings, Samples | None]:  # fmt: skip
-    """Settings whose loss includes the residual, and the samples without labels; unchanged if the
-    experiment declares no residual.
+    """Settings with the residual in the loss, and the samples without labels; unchanged settings
+    and None if the experiment declares no residual.
 
     Args:
-        batch: Number of labelled samples in a batch of this process.
+        pairs: The samples with labels.
+        processes: Number of processes that share a batch.
         on_labels: Called with a line that states the residual of the labels.
 
     Raises:
@@ -157,6 +174,6 @@ def with_residual(
             f"most training.residual.aim = {term.aim:g} is allowed: leave the residual out, or "
             "refine the data"
         )
-    present = torch.zeros((), device=pairs.device)
-    loss = WithResidual(settings.loss, residual, term.weight, batch, present)
+    present, labelled = torch.zeros((), device=pairs.device), settings.batch // processes
+    loss = WithResidual(settings.loss, residual, term.weight, labelled, present)
     return replace(settings, loss=loss), source.unlabelled(pairs.device)

@@ -94,7 +94,6 @@ def train(
     source = _source(experiment, store, recorded)
     pairs = source.samples("train", "training", device=device)
     selection = source.samples(experiment.training.selection_split, "selection", device=device)
-    settings = experiment.training.settings()
     draw = tail_draw(experiment, pairs, ranks.count)
     content = recorded_experiment(experiment, recorded.get("experiment"))
     further = _declaration(experiment, recorded, pairs, selection, acceleration, ranks)
@@ -102,10 +101,7 @@ def train(
     operator = checked_operator(experiment, pairs)
     if experiment.training.start is not None:
         declared["start"] = _initial_weights(operator, experiment.training.start, folder)
-    _check(source, settings, resume, ranks)
-    settings, unlabelled = with_residual(
-        source, pairs, settings, settings.batch // ranks.count, on_labels
-    )
+    settings, unlabelled = _settings(source, pairs, resume, ranks, on_labels)
     predictor = _adapted(source, pairs, operator, device)
     model = operator_description(experiment, pairs) | {"model": content["model"]}
     description = {"operator": model, **declared, "parameters": operator.parameter_count}
@@ -128,9 +124,8 @@ def train(
                 following = Following(track, run)
             with _removed_at_failure(folder, ranks), Saved(folder, following) as on_saved:
                 return fit(
-                    predictor, pairs, selection, settings, folder, description,
-                    resume=resume, acceleration=acceleration, ranks=ranks, draw=draw,
-                    unlabelled=unlabelled,
+                    predictor, pairs, selection, settings, folder, description, resume=resume,
+                    acceleration=acceleration, ranks=ranks, draw=draw, unlabelled=unlabelled,
                     on_start=on_start, on_epoch=on_epoch, on_saved=on_saved, stop=stop,
                 )  # fmt: skip
     except BusyError as error:
@@ -139,14 +134,19 @@ def train(
         raise RunError(f"{error}: train again by --overwrite") from None
 
 
-def _check(source: Source, settings: Settings, resume: bool, ranks: Ranks) -> None:
-    """Raise SchemaError if a key of the experiment does not fit the store or the processes."""
+def _settings(
+    source: Source, pairs: Samples, resume: bool, ranks: Ranks, on_labels: Callable[[str], None]
+) -> tuple[Settings, Samples | None]:
+    """The result of `with_residual`. Raises SchemaError if a key of the experiment does not fit the
+    store or the processes."""
+    settings = source.experiment.training.settings()
     if settings.batch % ranks.count:
         raise SchemaError(f"batch {settings.batch} cannot be divided among {ranks.count} processes")
     check_symmetries(source, settings.augment)
     if not resume:  # a run that is resumed was checked at its start
         check_applies(source)
     check_scores(source)
+    return with_residual(source, pairs, settings, ranks.count, on_labels)
 
 
 @contextmanager

@@ -292,7 +292,7 @@ def built(experiment: Experiment, url: str) -> dict[str, Any]:
     tested = [
         source.samples("test", noise=None, resolution=n).first() for n in experiment.resolutions
     ]
-    loss, further = with_residual(source, pairs, settings, settings.batch, lambda line: None)
+    loss, further = with_residual(source, pairs, settings, 1, lambda line: None)
     weight_of = loss.loss.weight if isinstance(loss.loss, WithResidual) else None
     return {
         "residual": (weight_of, None if further is None else digest(further.a)),
