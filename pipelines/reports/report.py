@@ -581,7 +581,7 @@ def scores_section(run: FinishedRun) -> Section:
         (
             checkpoints.get(r.checkpoint, r.checkpoint) if run.published else r.checkpoint,
             *map(scientific, (r.mean, r.median, r.worst, r.std)),
-            str(r.epoch), points(r.resolution, run.pairs.domain), f"{len(r.samples):,}",
+            str(r.epoch or ""), points(r.resolution, run.pairs.domain), f"{len(r.samples):,}",
         )
         for r in (*run.scores.results, *run.scores.corrected)
     ]  # fmt: skip
@@ -600,7 +600,8 @@ def scores_section(run: FinishedRun) -> Section:
     if run.scores.corrected:
         remarked.append(
             "Rows with steps are after steps of the solver, which start from the prediction or "
-            "without a model."
+            "without a model. The correlation of the residual with the error over the samples is "
+            f"{run.main.residual_correlation:.2f}."
         )
     further, grid = (*_further(run), *_by_part(run)), run.main.resolution
     if further and grid != data.finest_resolution:

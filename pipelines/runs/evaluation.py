@@ -242,10 +242,13 @@ def corrected_scores(
     def score(name: str, count: int, start: Callable[[Tensor], Tensor | None]) -> Score:
         corrected = Trivial(lambda a: residual.corrected(a, start(a), count))
         found = compute_score(corrected, pairs, source.task, residual=residual)
-        return replace(found, checkpoint=f"{name}, {count} steps", epoch=description["epoch"])
+        return replace(found, checkpoint=f"{name}, {count} steps")
 
     return [
-        score(checkpoint.stem, steps, lambda a: model(a, pairs.x, pairs.y)),
+        replace(
+            score(checkpoint.stem, steps, lambda a: model(a, pairs.x, pairs.y)),
+            epoch=description["epoch"],
+        ),
         *(score("no model", count, lambda a: None) for count in (steps, 2 * steps)),
     ]
 
