@@ -5,9 +5,9 @@ import json
 import math
 import time
 from collections.abc import Callable, Generator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -57,6 +57,7 @@ class Settings:
 
     Args:
         loss: Function (prediction, target, input) -> scalar. Its arguments are in physical units.
+            A method `at`, if it has one, is called before each step with the share of steps done.
         epochs: Number of epochs.
         batch: Number of samples in a batch, summed over all processes.
         optimizer: Function (parameters, lr) -> optimizer.
@@ -251,7 +252,7 @@ def fit(
     *,
     resume: bool = False,
     acceleration: Acceleration = AS_WRITTEN, ranks: Ranks = ALONE,
-    draw: Callable[[Predictor, int], Drawn] | None = None,
+    draw: Callable[[Predictor, int], Drawn] | None = None, unlabelled: Samples | None = None,
     on_start: Callable[[str], None] = lambda how: None,
     on_epoch: Callable[[Epoch], None] = lambda epoch: None,
     on_saved: Callable[[list[Epoch]], None] = lambda history: None,
@@ -274,6 +275,8 @@ def fit(
         draw: Function (predictor, epoch) -> samples of the epoch, called before each epoch with the
             weights that are evaluated. The state contains its result. The reader of `train` needs
             an attribute `drawn`. By default `train` decides on the samples of an epoch.
+        unlabelled: Samples of which each step gets as many as of `train`, after these. The loss
+            must not use their targets. None for no such samples.
         on_start: Called after the first step, with a line that says how steps are run.
         on_epoch: Called after each epoch, while its files are being written.
         on_saved: Called with all completed epochs when their checkpoint is on the disk. The writer
@@ -312,8 +315,8 @@ def fit(
     with Writer() as writer:
         write: Callable[..., None] = writer if ranks.first else lambda *jobs: None
         for epoch in range(len(state.history), settings.epochs):
-            with closing(_steps(state, gradient, train, settings, ranks, epoch, draw)) as steps:
-                for _ in steps:
+            with closing(_steps(state, gradient, train, unlabelled, settings, epoch, draw)) as each:
+                for _ in each:
                     if state.step == start_step + 1:
                         on_start(str(gradient))
                     if ranks.any(stop()):
@@ -459,17 +462,26 @@ def _checkpoints(
 
 
 def _steps(
-    state: _State, gradient: Step, train: Samples, settings: Settings, ranks: Ranks, epoch: int,
-    draw: Callable[[Predictor, int], Drawn] | None,
+    state: _State, gradient: Step, train: Samples, unlabelled: Samples | None, settings: Settings,
+    epoch: int, draw: Callable[[Predictor, int], Drawn] | None,
 ) -> Generator[None, None, None]:  # fmt: skip
     """Run the remaining steps of an epoch, one in each iteration."""
     if draw is not None:
         state.drawn = state.drawn or draw(state.averaged, epoch)
         train = train.with_reader(drawn=state.drawn.numbers)
-    batch, first = settings.batch, state.step - epoch * (len(train) // settings.batch)
+    batch, ranks = settings.batch, gradient.ranks
+    first = state.step - epoch * (len(train) // settings.batch)
     share = batch // ranks.count, first, ranks.rank, ranks.count
-    with closing(train.batches(settings.seed, epoch, *share)) as batches:
+    weigh, total = getattr(settings.loss, "at", None), settings.steps(len(train))
+    with ExitStack() as stack:
+        batches = stack.enter_context(closing(train.batches(settings.seed, epoch, *share)))
+        if unlabelled is not None:  # as many in an epoch, which may be less or more than a pass
+            more = replace(unlabelled, length=len(train)).batches(settings.seed, epoch, *share)
+            pairs = zip(batches, stack.enter_context(closing(more)), strict=True)
+            batches = (labelled.joined(others) for labelled, others in pairs)
         for samples in batches:
+            if weigh is not None:
+                weigh(state.step / total)
             # the random numbers of dropout and augmentation
             key = (settings.seed, 1, state.step, *([ranks.rank] if ranks.count > 1 else []))
             state.count(_stepped(state, gradient, samples, stream_seed(*key), train))

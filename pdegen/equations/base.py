@@ -35,6 +35,7 @@ from pdegen.numerics.device import (
     to_numpy,
     torch,
 )
+from pdegen.numerics.elliptic import EllipticSystem
 from pdegen.numerics.errors import SolveError
 from pdegen.plugins import PluginFile, Registry, describe_conflict, module_of, plugin_of
 from pdegen.sampling.scalars import ScalarLaw, corners, laws_of, variable_names, with_numbers
@@ -507,6 +508,22 @@ class Problem(WithLaws):
         reason, if there are no such bounds.
         """
         raise SchemaError(f"{self.equation_name} offers no bound of errors")
+
+    def system(self, inputs: Mapping[str, Array]) -> EllipticSystem | None:
+        """The linear equations of the labels' scheme at the points of a store, for its inputs by
+        name: arrays of NumPy or tensors of PyTorch, shape (batch, *grid). None if there are none.
+        """
+        return None
+
+    def residual(
+        self, inputs: Mapping[str, Array], prediction: Float[Array, "batch n n"]
+    ) -> Float[Array, " batch"] | None:
+        """Relative residual of predictions in the labels' scheme; None if there is none.
+
+        It is 0 for the scheme's own solution and needs no labels (`EllipticSystem.residual`).
+        """
+        system = self.system(inputs)
+        return None if system is None else system.residual(prediction)
 
     @abstractmethod
     def solve(self, seed: int, samples: range, device: str | None = None) -> dict[str, Array]:

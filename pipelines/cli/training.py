@@ -4,6 +4,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping
+from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -239,6 +240,7 @@ def _callbacks(experiment: "Experiment", store: "Store") -> dict[str, Callable[[
 
     return {
         "on_reading": on_reading,
+        "on_labels": note,
         "on_start": lambda how: note(f"training steps: {how}"),
         "on_epoch": on_epoch,
     }
@@ -286,6 +288,7 @@ def evaluate_command(
     "predict",
     "pdegen predict runs/first/best.safetensors --data data/burgers.zarr",
     "pdegen predict runs/darcy/best.safetensors --data data/darcy.zarr --bound",
+    "pdegen predict runs/darcy/best.safetensors --data data/darcy.zarr --correct 2",
     "pdegen predict burgers-gt-512-best --data own.npy --grid periodic --out predictions.zarr",
 )
 def predict_command(
@@ -318,6 +321,9 @@ def predict_command(
     bound: Annotated[
         bool, typer.Option("--bound", help="Add a guaranteed bound of each error.")
     ] = False,
+    correct: Annotated[
+        int | None, typer.Option(min=1, help="Steps of the solver from each prediction.")
+    ] = None,
     overwrite: Overwrite = False,
     plugin: Plugin = None,
 ) -> None:
@@ -329,7 +335,7 @@ def predict_command(
     folder = checkpoint.with_name(f"{checkpoint.stem}-predictions.zarr") if out is None else out
     of_store = {
         "split": split, "resolution": resolution, "level": noise, "assumed_level": assumed_level,
-        "bound": bound or None,
+        "bound": bound or None, "correct": correct,
     }  # fmt: skip
     of_file = {"input": input, "grid": grid}
     if Path(data).is_file():
@@ -372,6 +378,11 @@ def _print_score(summary: dict[str, Any]) -> None:
     from pipelines.runs.score import Score
 
     score = Score.of(summary)
+    if not isnan(correlation := score.residual_correlation):
+        say(
+            f"relative residual (no labels): mean {number(summary['measures']['residual']['mean'])}"
+            f", correlation with the error {correlation:.2f}"
+        )
     for sentence in remarks(score.samples, score.errors):
         say(sentence)
 
@@ -425,7 +436,7 @@ def run_command(
         return
     torch_device = check_device(device)
     scores = evaluate_run(declared, store, folder, torch_device)
-    for summary in scores["results"]:
+    for summary in (*scores["results"], *scores.get("corrected", ())):
         _print_score(summary)
     say(write_report(folder, store, torch_device))
     track_results(following, folder, store.url, scores["results"], scores["provenance"])

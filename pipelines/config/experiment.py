@@ -575,6 +575,24 @@ def alternatives(changes: Mapping[str, object]) -> dict[str, object]:
     return {**replaced, **changes}
 
 
+class ResidualTerm(Strict):
+    """The residual of the equation as a part of the loss (`Problem.residual`).
+
+    Each step adds the mean relative residual of its predictions to the loss.
+
+    Args:
+        weight: Weight of the residual, whose size is that of relative errors. [1]
+        unlabelled: Number of training samples after the first data.samples whose inputs are used
+            without labels: as many in each step as samples with labels.
+        aim: Largest mean residual of the labels; above it the training is refused, because the
+            labels' scheme and the residual's differ by more than the error aimed at. [1]
+    """
+
+    weight: Positive = 1.0
+    unlabelled: Annotated[int, Field(ge=0)] = 0
+    aim: Positive = 0.05
+
+
 Protocol = Literal["validation", "published"]
 FORMER_KEYS = ("warmup", "div", "final_div")  # of the schedule 1cycle, in the table training
 _CYCLE = "1cycle"
@@ -613,6 +631,7 @@ class Training(Strict):
             its SHA-256. By default initial weights are random.
         conformal: Whether only the first half of the validation samples chooses the epoch. The
             second half then calibrates conformal bands in a noise study.
+        residual: The residual of the equation as a part of the loss; by default none.
     """
 
     protocol: Protocol = "validation"
@@ -629,6 +648,7 @@ class Training(Strict):
     symmetries: Symmetries = Symmetries()
     start: str | None = None
     conformal: bool = False
+    residual: ResidualTerm | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -653,11 +673,13 @@ class Training(Strict):
     def _recorded(
         self, content: SerializerFunctionWrapHandler, info: SerializationInfo
     ) -> dict[str, object]:
-        """Write the keys of 1cycle in place of its table in records, as older records do, and no
-        `conformal` that is false."""
+        """Write the keys of 1cycle in place of its table in records, as older records do, and
+        leave out `conformal` and `residual` where they are not used."""
         table: dict[str, object] = content(self)
         if not self.conformal:
             table.pop("conformal", None)
+        if self.residual is None:
+            table.pop("residual", None)
         if info.mode != "json" or self.schedule.name != _CYCLE:
             return table
         written = dict[str, object]()
@@ -866,6 +888,12 @@ class Experiment(Strict):
             raise ValueError(
                 "noise.kind = 'sensors' chooses points of one grid and is not for "
                 "data.resolutions: use data.resolution, or another kind"
+            )
+        several = self.data.stream is not None or self.data.resolutions is not None
+        if several and self.training.residual is not None:
+            raise ValueError(
+                "training.residual is for stored samples at one resolution: leave it out, or leave "
+                "data.stream and data.resolutions out"
             )
         if EVERY in self.conditions:
             raise ValueError(f"a condition cannot have the name {EVERY!r}, which stands for all")

@@ -579,11 +579,11 @@ def scores_section(run: FinishedRun) -> Section:
     }
     rows: list[tuple[str, ...]] = [
         (
-            checkpoints[r.checkpoint] if run.published else r.checkpoint,
+            checkpoints.get(r.checkpoint, r.checkpoint) if run.published else r.checkpoint,
             *map(scientific, (r.mean, r.median, r.worst, r.std)),
-            str(r.epoch), points(r.resolution, run.pairs.domain), f"{len(r.samples):,}",
+            str(r.epoch or ""), points(r.resolution, run.pairs.domain), f"{len(r.samples):,}",
         )
-        for r in run.scores.results
+        for r in (*run.scores.results, *run.scores.corrected)
     ]  # fmt: skip
     header = ("checkpoint", "mean", "median", "worst", "spread", "epoch", "points", "samples")
     targets = names_of(run.experiment.variables[1])
@@ -597,6 +597,12 @@ def scores_section(run: FinishedRun) -> Section:
     comparison, table = _comparison(run)
     remarked = remarks(run.main.samples, run.main.errors)
     sizes = grids(data.training_resolutions, evaluated, run.pairs.domain)
+    if run.scores.corrected:
+        remarked.append(
+            "Rows with steps are after steps of the solver, which start from the prediction or "
+            "without a model. The correlation of the residual with the error over the samples is "
+            f"{run.main.residual_correlation:.2f}."
+        )
     further, grid = (*_further(run), *_by_part(run)), run.main.resolution
     if further and grid != data.finest_resolution:
         n = points(grid, run.pairs.domain)

@@ -849,6 +849,27 @@ class Source:
             )
         return pairs.rows(slice(count))
 
+    def unlabelled(self, device: torch.device) -> Samples | None:
+        """The samples after those of the training, whose inputs alone are used; None if the
+        experiment declares none.
+
+        Raises SchemaError if the training split has too few samples, or a batch too many.
+        """
+        term, batch = self.experiment.training.residual, self.experiment.training.batch
+        if term is None or not term.unlabelled:
+            return None
+        whole = self._whole("train", None, self.experiment.training.area)
+        labelled = self.experiment.data.samples or len(whole)
+        if not batch <= term.unlabelled <= len(whole) - labelled:
+            raise SchemaError(
+                f"training.residual.unlabelled: must be 0, or at least training.batch = {batch} "
+                f"and at most {len(whole) - labelled}, the training samples of {self.url} after "
+                f"the {labelled} labelled ones (data.samples), got {term.unlabelled}"
+            )
+        rest = whole.rows(slice(labelled, labelled + term.unlabelled))
+        pairs = self.task.training(rest)
+        return (pairs.resident() if self._fits(rest.reader, device) else pairs).to(device)
+
     def std(self, pairs: Samples) -> np.ndarray:
         """Standard deviation σ(x) of the inputs over the training split, at the points of `pairs`.
 

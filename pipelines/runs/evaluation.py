@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
-from math import isnan, nan
+from math import inf, isnan, nan
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -52,7 +52,7 @@ from pipelines.config.experiment import Experiment
 from pipelines.runs.checks import operator_description
 from pipelines.runs.data import Source
 from pipelines.runs.differences import differences
-from pipelines.runs.finished import trivial
+from pipelines.runs.finished import Trivial, trivial
 from pipelines.runs.folder import (
     RunError,
     check_folder,
@@ -63,6 +63,7 @@ from pipelines.runs.folder import (
 )
 from pipelines.runs.guaranteed import Guaranteed
 from pipelines.runs.predictions import KEPT_BYTES, kept_mean, kept_predictions, mean_target
+from pipelines.runs.residual import Correction, EquationResidual
 from pipelines.runs.score import Score, channel_parts, measures_of
 
 
@@ -70,8 +71,8 @@ def open_checkpoint(
     checkpoint: Path, store: str | Store, device: torch.device, split: str, resolution: int | None,
     level: float | None, assumed_level: float | None = None,
     on_differences: Callable[[str], None] = lambda differences: None, content: str | None = None,
-) -> tuple[Predictor, dict[str, Any], Samples]:  # fmt: skip
-    """The predictor of a checkpoint, its description, and the samples to evaluate it on.
+) -> tuple[Predictor, dict[str, Any], Source, Samples]:  # fmt: skip
+    """The predictor of a checkpoint, its description, its data, and the samples to evaluate it on.
 
     Args:
         content, on_differences: See `evaluate`.
@@ -91,7 +92,7 @@ def open_checkpoint(
     check_fit(predictor, pairs)
     if line := differences(description, experiment, source.store):
         on_differences(line)
-    return predictor, description, pairs
+    return predictor, description, source, pairs
 
 
 def check_beside(checkpoint: Path, description: Json) -> None:
@@ -152,9 +153,10 @@ def evaluate(
         ForeignError: If the file lies in the folder of another run.
         DataError: If the store lacks the variables, the split or the grid.
     """
-    predictor, description, pairs = open_checkpoint(
+    predictor, description, source, pairs = open_checkpoint(
         checkpoint, store, device, split, resolution, level, assumed_level, on_differences, content
     )
+    residual = EquationResidual.if_any(source, pairs)
     predictions: list[Tensor] = []
 
     def keep(p: Tensor) -> None:
@@ -162,7 +164,7 @@ def evaluate(
             predictions.append(p.cpu())
 
     try:
-        score = compute_score(predictor.to(device), pairs, predictor.task, keep)
+        score = compute_score(predictor.to(device), pairs, predictor.task, keep, residual)
     except ValueError as error:  # such as a grid too coarse for the modes
         raise CheckpointError(f"{checkpoint} on {pairs.source['url']}: {error}") from error
     if keep_in is not None and predictions:
@@ -175,8 +177,10 @@ def compute_score(
     pairs: Samples,
     task: Task,
     keep: Callable[[Tensor], None] = lambda p: None,
+    residual: EquationResidual | None = None,
 ) -> Score:
-    """Evaluate a predictor on samples. `keep` is called with the predictions of each batch."""
+    """Evaluate a predictor on samples. `keep` is called with the predictions of each batch. The
+    measures include the residual, if there is one."""
     parts, batches = channel_parts(pairs.target_channels), list[dict[str, Tensor]]()
 
     def measure(p: Tensor, batch: Batch) -> None:
@@ -186,6 +190,8 @@ def compute_score(
             for kind, names in parts.items()
         }
         found = of_parts | measures_of(p, batch, pairs, task)
+        if residual is not None:
+            found["residual"] = residual(batch.a, p).nan_to_num(nan=inf)
         batches.append({name: errors.cpu() for name, errors in found.items()})
 
     start = time.perf_counter()
@@ -211,10 +217,39 @@ def trivial_scores(source: Source, folder: Path, device: torch.device) -> list[S
     """Scores of the trivial predictors on the test split at the training resolution."""
     experiment, store = source.experiment, source.store
     pairs = source.samples("test", device=device)
-    mean = kept_mean(folder, source).to(device)
+    mean, residual = kept_mean(folder, source).to(device), EquationResidual.if_any(source, pairs)
     return [
-        replace(compute_score(predictor, pairs, source.task), checkpoint=name)
+        replace(compute_score(predictor, pairs, source.task, residual=residual), checkpoint=name)
         for name, predictor in trivial(experiment, store, pairs, mean).items()
+    ]
+
+
+def corrected_scores(
+    checkpoint: Path,
+    store: str | Store,
+    device: torch.device,
+    steps: int,
+    resolution: int | None = None,
+) -> list[Score]:
+    """Scores on the test split after steps of the solver: from predictions, from nothing, and after
+    twice as many from nothing. Errors are those of `evaluate`, and SchemaError without a residual.
+    """
+    predictor, description, source, pairs = open_checkpoint(
+        checkpoint, store, device, "test", resolution, None
+    )
+    residual, model = EquationResidual.of(source, pairs), predictor.to(device).eval()
+
+    def score(name: str, count: int, start: Callable[[Tensor], Tensor | None]) -> Score:
+        corrected = Trivial(lambda a: residual.corrected(a, start(a), count))
+        found = compute_score(corrected, pairs, source.task, residual=residual)
+        return replace(found, checkpoint=f"{name}, {count} steps")
+
+    return [
+        replace(
+            score(checkpoint.stem, steps, lambda a: model(a, pairs.x, pairs.y)),
+            epoch=description["epoch"],
+        ),
+        *(score("no model", count, lambda a: None) for count in (steps, 2 * steps)),
     ]
 
 
@@ -228,6 +263,9 @@ def trivial_validation_error(
     mean = mean_target(source.samples("train", "selection", noise=None)).to(device)
     predictors = trivial(experiment, source.store, pairs, mean).values()
     return min(mean_defined(scores(predictor, pairs)) for predictor in predictors)
+
+
+_STEPS = 2  # of the solver, by which scores.json has corrected predictions
 
 
 def evaluate_run(
@@ -264,6 +302,10 @@ def evaluate_run(
         "results": results,
         "trivial": [s.summary() for s in trivial_scores(source, folder, device)],
     }
+    if "residual" in summary["trivial"][0].get("measures", {}):
+        best = folder / f"{first}.safetensors"
+        corrected = corrected_scores(best, source.store, device, _STEPS, grid)
+        summary["corrected"] = [score.summary() for score in corrected]
     write_json(folder / "scores.json", summary)
     return summary
 
@@ -332,6 +374,7 @@ def predict(
     level: float | None = None,
     assumed_level: float | None = None,
     bound: bool = False,
+    correct: int = 0,
     overwrite: bool = False,
     on_differences: Callable[[str], None] = lambda differences: None,
 ) -> Predictions:
@@ -346,12 +389,13 @@ def predict(
         assumed_level: Noise level that the operator receives, if the level is one of its inputs; by
             default the true level.
         bound: Whether to write a guaranteed bound of the error of each prediction.
+        correct: Number of steps of the solver that correct each prediction.
         on_differences: See `evaluate`.
 
     Raises:
         SchemaError: If a level is impossible, `assumed_level` is given although the operator does
             not have the noise level as an input, or the equation offers no bound for these
-            predictions.
+            predictions, or no residual by which to correct them.
         SampleError: If the bound of a prediction cannot be computed.
         RunError: If `out` exists and cannot be replaced.
         FormatError: If another process writes to `out`.
@@ -360,14 +404,17 @@ def predict(
     """
     _check(out, overwrite)
     checkpoint = checkpoint_file(checkpoint)
-    predictor, description, pairs = open_checkpoint(
+    predictor, description, source, pairs = open_checkpoint(
         checkpoint, store, device, split, resolution, level, assumed_level, on_differences
     )
     guaranteed = Guaranteed.of(pairs) if bound else None
+    correction = Correction(EquationResidual.of(source, pairs), correct) if correct else None
     predicted: list[Tensor] = []
     points: list[Tensor] = []
 
     def keep(p: Tensor, batch: Batch) -> None:
+        if correction is not None:
+            p = correction(batch.a, p)
         if batch.mask is not None and batch.mask.shape == p.shape[:-1]:
             p = p.masked_fill(~batch.mask[..., None], torch.nan)
         predicted.append(p.cpu())
@@ -389,12 +436,12 @@ def predict(
         **_attributes(checkpoint, description, device),
         **_noise_attributes(description, store, level, assumed_level),
     )
-    lines: tuple[str, ...] = ()
-    if guaranteed is not None:
-        dataset, line = guaranteed.added(dataset)
-        lines = (line,)
+    lines = list[str]()
+    for addition in filter(None, (guaranteed, correction)):
+        dataset, line = addition.added(dataset)
+        lines.append(line)
     _write(dataset, out, overwrite)
-    return Predictions(out, lines)
+    return Predictions(out, (*lines,))
 
 
 def predict_file(

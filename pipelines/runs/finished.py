@@ -57,6 +57,7 @@ class Scores(BaseModel):
     provenance: dict[str, Any]
     results: list[KeptScore] = Field(min_length=1)
     trivial: list[KeptScore] = []
+    corrected: list[KeptScore] = []
 
     def contradict(self, experiment: Experiment, declared: Json) -> bool:
         """Whether the entries show that these are scores of another experiment or store, in files

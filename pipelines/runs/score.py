@@ -162,6 +162,15 @@ class Score:
         data."""
         return self.errors if measure == "l2" else self.measures[measure]
 
+    @property
+    def residual_correlation(self) -> float:
+        """Correlation of residuals and errors over the samples; nan if they have none."""
+        both = np.array([self.errors, self.measures.get("residual", self.errors)])
+        both = both[:, np.isfinite(both).all(axis=0)]
+        if "residual" not in self.measures or both.shape[1] < 3 or not both.std(axis=1).all():
+            return math.nan
+        return float(np.corrcoef(both)[0, 1])
+
     def summary(self) -> dict[str, Any]:
         """Entry of scores.json, with the errors and their statistics."""
         first, last = self.samples[0], self.samples[-1]
@@ -303,6 +312,7 @@ PARTS = {
     "boundary": "root mean square error at boundary points, relative to that of u",
     "steep": "root mean square error at the steepest 5 % of the points, relative to that of u",
     "interface": "root mean square error next to jumps of a two-phase input, relative to that of u",
+    "residual": "relative residual of the equation in the labels' scheme, which needs no labels",
 }
 MEASURES = NORMS | PARTS
 

@@ -48,6 +48,7 @@ from pipelines.runs.folder import (
 )
 from pipelines.runs.plugins import resumed_plugins
 from pipelines.runs.predictions import kept_mean
+from pipelines.runs.residual import with_residual
 from pipelines.tracking.tracker import Following, Tracker
 
 
@@ -62,6 +63,7 @@ def train(
     acceleration: Acceleration | None = None,
     ranks: Ranks = ALONE,
     on_reading: Callable[[str], None] = lambda reading: None,
+    on_labels: Callable[[str], None] = lambda residual: None,
     on_start: Callable[[str], None] = lambda how: None,
     on_epoch: Callable[[Epoch], None] = lambda epoch: None,
     stop: Callable[[], bool] = lambda: False,
@@ -76,6 +78,8 @@ def train(
         acceleration: Precision and compilation of steps; by default the fastest on the device.
         ranks, on_start, on_epoch, stop: See `operators.training.fit.fit`.
         on_reading: Called once with a description of how the training samples are read.
+        on_labels: Called with a line that states the residual of the labels, if the residual is a
+            part of the loss.
         track: Trackers that receive the epochs, in addition to history.csv.
 
     Raises:
@@ -90,7 +94,6 @@ def train(
     source = _source(experiment, store, recorded)
     pairs = source.samples("train", "training", device=device)
     selection = source.samples(experiment.training.selection_split, "selection", device=device)
-    settings = experiment.training.settings()
     draw = tail_draw(experiment, pairs, ranks.count)
     if not resume:  # a run that is resumed was checked at its start
         check_applies(source)
@@ -100,7 +103,7 @@ def train(
     operator = checked_operator(experiment, pairs)
     if experiment.training.start is not None:
         declared["start"] = _initial_weights(operator, experiment.training.start, folder)
-    _check(source, settings, ranks)
+    settings, unlabelled = _settings(source, pairs, ranks, on_labels)
     predictor = _adapted(source, pairs, operator, device)
     model = operator_description(experiment, pairs) | {"model": content["model"]}
     description = {"operator": model, **declared, "parameters": operator.parameter_count}
@@ -123,8 +126,8 @@ def train(
                 following = Following(track, run)
             with _removed_at_failure(folder, ranks), Saved(folder, following) as on_saved:
                 return fit(
-                    predictor, pairs, selection, settings, folder, description,
-                    resume=resume, acceleration=acceleration, ranks=ranks, draw=draw,
+                    predictor, pairs, selection, settings, folder, description, resume=resume,
+                    acceleration=acceleration, ranks=ranks, draw=draw, unlabelled=unlabelled,
                     on_start=on_start, on_epoch=on_epoch, on_saved=on_saved, stop=stop,
                 )  # fmt: skip
     except BusyError as error:
@@ -133,12 +136,17 @@ def train(
         raise RunError(f"{error}: train again by --overwrite") from None
 
 
-def _check(source: Source, settings: Settings, ranks: Ranks) -> None:
-    """Raise SchemaError if a key of the experiment does not fit the store or the processes."""
+def _settings(
+    source: Source, pairs: Samples, ranks: Ranks, on_labels: Callable[[str], None]
+) -> tuple[Settings, Samples | None]:
+    """The result of `with_residual`. Raises SchemaError if a key of the experiment does not fit the
+    store or the processes."""
+    settings = source.experiment.training.settings()
     if settings.batch % ranks.count:
         raise SchemaError(f"batch {settings.batch} cannot be divided among {ranks.count} processes")
     check_symmetries(source, settings.augment)
     check_scores(source)
+    return with_residual(source, pairs, settings, ranks.count, on_labels)
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from pipelines.config.keys import keys_of
 from pipelines.runs.checks import check_applies, check_symmetries
 from pipelines.runs.data import Source, tail_draw
 from pipelines.runs.predictions import experiment_key
+from pipelines.runs.residual import WithResidual, with_residual
 from pipelines.studies.samples import samples_study
 from tests.pipelines.shapes import a_store
 
@@ -38,6 +39,8 @@ BASE: dict[str, Any] = {
     "training": {"epochs": 3, "batch": 4, "loss": {"name": "h1"}},
     "normalization": {"input": "scalar", "target": "scalar"},
 }
+DARCY = {"problem.resolution": 16, "problem.field.modes": 15, "samples": 20, "shard": 20,
+         "splits.train": 16, "splits.validation": 2, "splits.test": 2}  # fmt: skip
 STREAM = {"recipe": "burgers-quick", "overrides": RECIPE}
 COARSE = {"problem.initial.modes": 3}
 # by name: the store, and what the experiment says beside `BASE`
@@ -71,6 +74,13 @@ SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "frames": ("times", {"task": {"kind": "time", "history": 1}}),
     "block": ("times", {"task": {"kind": "block"}}),
     "torus": ("torus", {"task": {"kind": "block"}}),
+    "residual": (
+        "darcy",
+        {
+            "data": {"recipe": "darcy-quick", "samples": 8, "overrides": DARCY},
+            "training": {"loss": {"name": "l2"}, "residual": {"aim": 1.0}},
+        },
+    ),
     "symmetric": ("square", {"training": {"symmetries": {"square": True}}}),
 }
 # by the name of a setting: keys, each with another value
@@ -105,6 +115,7 @@ EACH: dict[str, list[tuple[str, Any]]] = {
     "mesh": [("training.weights", "points")],
     "torus": [("training.symmetries.diagonal", True)],
     "symmetric": [("training.symmetries.mean", True)],
+    "residual": [("training.residual.weight", 0.5), ("training.residual.unlabelled", 8)],
     "soap": [
         ("training.optimizer.beta1", 0.5), ("training.optimizer.beta2", 0.5),
         ("training.optimizer.every", 1),
@@ -239,6 +250,9 @@ def stores(tmp_path_factory):
         "circle": generate(recipe, str(folder / "circle"), workers=1).url,
         "numbered": a_store(str(folder / "numbered"), wave, times=TIMES, parameters=2),
         "square": a_store(str(folder / "square"), Box.cell(16, 16)),
+        "darcy": generate(
+            load_recipe("darcy-quick").with_overrides(DARCY), str(folder / "darcy"), workers=1
+        ).url,
         "mesh": a_store(str(folder / "mesh"), bent),
         "times": a_store(str(folder / "times"), wave, times=TIMES, inputs=("b",)),
         "torus": a_store(str(folder / "torus"), Box.periodic(16, 16), times=TIMES),
@@ -285,7 +299,10 @@ def built(experiment: Experiment, url: str) -> dict[str, Any]:
     tested = [
         source.samples("test", noise=None, resolution=n).first() for n in experiment.resolutions
     ]
+    loss, further = with_residual(source, pairs, settings, 1, lambda line: None)
+    weight_of = loss.loss.weight if isinstance(loss.loss, WithResidual) else None
     return {
+        "residual": (weight_of, None if further is None else digest(further.a)),
         "batches": [digest(b.a, b.u) for b in batches],
         "candidates": [digest(b.a, b.u) for b in candidates],
         "weights": (digest(pairs.weight), pairs.channels),
@@ -330,6 +347,7 @@ def test_every_key_of_an_experiment_is_tried():
     known = {key.name for key in keys_of(Experiment) if not key.name.startswith("model.")}
     tried = {key for _, change in CHANGES for key in change}
     said = {"name", "summary"}  # for people, and the name of the folder
+    said |= {"training.residual.aim"}  # a bound, which refuses
     said |= {"conditions.NAME.truth", "conditions.NAME.noise"}  # of noise studies alone
     # beside a store that is given, and on a grid without the published sensors
     refused = {"data.recipe", "data.overrides", "noise.points"}

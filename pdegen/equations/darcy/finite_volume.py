@@ -24,8 +24,9 @@ from pdegen.equations.darcy.kernels import (
 )
 from pdegen.numerics import sines
 from pdegen.numerics.device import Array, constant, first_true
+from pdegen.numerics.elliptic import EllipticSystem
 from pdegen.numerics.errors import SolveError
-from pdegen.numerics.sines import by_fft, by_products, conjugate_gradients
+from pdegen.numerics.sines import Linear, by_fft, by_products, conjugate_gradients
 
 # The finite volume operator of -div(a grad u) on square cells, for arrays of any namespace.
 
@@ -549,9 +550,6 @@ class FiniteVolume:
         """The map from the right-hand sides of a batch to solutions, for all samples together."""
         a = operator.a
         xp = array_namespace(a)
-        sines = (by_fft if self.fft else by_products)(self.grid, a)
-        values = constant(self._poisson.eigenvalues, a)
-        weights = 1 / (values[:, None] + values)
         # number of inner faces at which a jumps, for each sample
         jumps = xp.sum(xp.astype(a[:, 1:] != a[:, :-1], xp.int64), axis=(1, 2))
         jumps = jumps + xp.sum(xp.astype(a[:, :, 1:] != a[:, :, :-1], xp.int64), axis=(1, 2))
@@ -559,20 +557,40 @@ class FiniteVolume:
         scale = None
         if bool(xp.any(smooth)):
             scale = xp.where(smooth[:, None, None], 1 / xp.sqrt(a), xp.ones_like(a))
+        preconditioner = self._preconditioner(a, scale)
 
         def solve(b: Array) -> Solution:
-            def preconditioner(r: Array) -> Array:
-                hat = sines.forward(r if scale is None else scale * r)
-                hat *= weights
-                z = sines.backward(hat)
-                return z if scale is None else scale * z
-
             u, iterations = conjugate_gradients(
                 operator, preconditioner, b, 0.5 * self.rtol, self.limit
             )
             return Solution(u, operator.relative_residual(u, b), iterations)
 
         return solve
+
+    def _preconditioner(self, a: Array, scale: Array | None) -> Linear:
+        """The map r -> s L⁻¹ s r for arrays like a, by sine transforms; s is 1 if None."""
+        sines = (by_fft if self.fft else by_products)(self.grid, a)
+        values = constant(self._poisson.eigenvalues, a)
+        weights = 1 / (values[:, None] + values)
+
+        def preconditioned(r: Array) -> Array:
+            hat = sines.forward(r if scale is None else scale * r)
+            hat *= weights
+            z = sines.backward(hat)
+            return z if scale is None else scale * z
+
+        return preconditioned
+
+    def system(self, a: Array, f: Array, walls: float, smooth: bool) -> EllipticSystem:
+        """The discrete equations for a batch in float64, for arrays of any namespace.
+
+        The inverse is a^-½ L⁻¹ a^-½ if a is smooth, and L⁻¹ otherwise, with the Laplacian L.
+        """
+        operator, scale = Diffusion(a, self.faces), None
+        if smooth:
+            scale = 1 / array_namespace(a).sqrt(a)
+        b = operator.right_hand_side(f)
+        return EllipticSystem(operator, self._preconditioner(a, scale), b, walls)
 
 
 def check_positive(a: Array) -> None:

@@ -50,6 +50,7 @@ from pdegen.inverse.classical import (
     interpolation,
 )
 from pdegen.numerics.device import Array, first_true
+from pdegen.numerics.elliptic import EllipticSystem
 from pdegen.numerics.errors import SolveError
 from pdegen.numerics.fenicsx import client
 from pdegen.sampling.coefficients import (
@@ -749,6 +750,22 @@ class Darcy(Problem):
 
         source = None if isinstance(self.source, GaussianSource) else number_of(self.source)
         return PressureGuarantee(self.grid, source, number_of(self.walls))
+
+    def system(self, inputs: Mapping[str, Array]) -> EllipticSystem | None:
+        """Finite volumes on the output cells. Their faces are those of the recipe's method if it
+        is finite volumes on these cells, and harmonic for labels of any other method."""
+        from pdegen.equations.darcy.finite_volume import FiniteVolume
+
+        if {"source", "walls"} & self.laws.keys():
+            return None
+        xp, faces = array_namespace(inputs["a"]), "harmonic"
+        a = xp.astype(inputs["a"], xp.float64)
+        f = xp.zeros_like(a) + self._source_of(inputs)
+        if isinstance(self.solver, FiniteVolumeMethod) and self.solver.refinement == 1:
+            faces = self.solver.faces
+        smooth = isinstance(self.coefficient, LogNormalCoefficient)
+        solver = FiniteVolume(self.grid, faces)
+        return solver.system(a, f, number_of(self.walls), smooth)
 
     @property
     def floats_per_sample(self) -> int:

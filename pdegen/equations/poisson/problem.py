@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -16,6 +17,8 @@ from pdegen.equations.latex import with_value
 from pdegen.equations.poisson.inversion import SourcePrior, inversions, strided
 from pdegen.equations.poisson.solver import SineSolver
 from pdegen.inverse.classical import ClassicalMethod, Forward, InverseProblem
+from pdegen.numerics.device import Array
+from pdegen.numerics.elliptic import EllipticSystem
 from pdegen.sampling.coefficients import SquareGaussian
 from pdegen.schema import Count, NonNegative, Strict
 from pdegen.store.format import Drawing, Physics
@@ -169,6 +172,9 @@ class PoissonEquation(Problem):
             return solver(weights @ a @ weights.T)[every, every]
 
         return solution
+
+    def system(self, inputs: Mapping[str, Array]) -> EllipticSystem | None:
+        return self._solver.system(inputs["a"])
 
     @property
     def floats_per_sample(self) -> int:

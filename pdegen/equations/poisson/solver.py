@@ -7,7 +7,11 @@ from functools import cached_property
 
 import numpy as np
 import scipy  # pyright: ignore[reportMissingTypeStubs]
+from array_api_compat import array_namespace
 from jaxtyping import Float
+
+from pdegen.numerics.device import Array, constant
+from pdegen.numerics.elliptic import EllipticSystem
 
 Fields = Float[np.ndarray, "*batch n n"]
 Inner = Float[np.ndarray, "*batch n-2 n-2"]
@@ -93,6 +97,32 @@ class SineSolver:
             return left + self.wave_number**2 * inner - f[..., 1:-1, 1:-1]
         both = rows[..., 2:] - 2 * rows[..., 1:-1] + rows[..., :-2]  # h⁴ δ_x δ_y u
         return left + both / (6 * h**2) + self.load(self.wave_number**2 * u - f)
+
+    def system(self, f: Float[Array, "batch n n"]) -> EllipticSystem:
+        """The stencil for all nodes, with exact inverse, for arrays of any namespace.
+
+        Each sine is multiplied by the sign of its eigenvalue, so that the operator is positive also
+        if k² is above the first eigenvalues of -Δ. Values on the walls are not used.
+        """
+        n = self.n
+        matrix = np.sin(np.pi * self.spacing * np.outer(np.arange(n), np.arange(1, n - 1)))
+        sines = constant(np.sqrt(2 * self.spacing) * matrix, f)  # orthonormal columns, 0 on walls
+        size = constant(abs(self._denominator), f)
+        sign = constant(np.sign(self._denominator), f)
+
+        def at_nodes(hat: Array) -> Array:
+            return sines @ hat @ sines.T
+
+        def transformed(v: Array) -> Array:
+            return sines.T @ v @ sines
+
+        inner = sines[1:-1]
+        load = self.load(array_namespace(f).astype(f, sines.dtype))
+        return EllipticSystem(
+            lambda u: at_nodes(size * transformed(u)),
+            lambda r: at_nodes(transformed(r) / size),
+            at_nodes(sign * (inner.T @ load @ inner)),
+        )
 
     def _solved(self, load: Inner) -> Inner:
         """The solution at the inner nodes for a right side."""
