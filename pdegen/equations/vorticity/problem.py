@@ -437,35 +437,30 @@ class Vorticity(Extended, Problem):
 
     def physics(self) -> Physics:
         until = self.solver.certified
-        amplitude = self.force.amplitude
+        force, amplitude, turns = self.force, self.force.amplitude, self.force.wave / self.length
         law = f", A {amplitude.sentence}" if isinstance(amplitude, ScalarLaw) else ""
         size = "A" if isinstance(amplitude, ScalarLaw) else f"{amplitude:g}"
-        turn, wave = self._turn, self.force.wave
-        force = f"{size} (sin θ + cos θ), θ = {turn}(x + y) + {self.force.phase:g}{law}"
-        symmetries = ("diagonal-shift",)
-        if self.force.kind == "kolmogorov":
-            phase = f" + {self.force.phase:g}" if self.force.phase else ""
-            force = f"−{turn} {size} cos({turn} y{phase}){law}"
-            symmetries = (f"wave-{wave}-shift",)
-            if not self.force.phase and self.output == "vorticity":
-                symmetries = (*symmetries, f"wave-{wave}-reflection")
+        kappa = "2π" if turns == 1 else f"{2 * np.pi * turns:g}"
+        if force.kind == "kolmogorov":
+            sentence = f"−κ · {size} cos(κy + {force.phase:g}), κ = {kappa}{law}"
+            symmetries = (f"wave-{force.wave}-shift",)
+            if not force.phase and self.output == "vorticity":
+                symmetries = (*symmetries, f"wave-{force.wave}-reflection")
+        else:
+            sentence = f"{size} (sin θ + cos θ), θ = {kappa}(x + y) + {force.phase:g}{law}"
+            symmetries = ("diagonal-shift",)
         drawn = Drawing("w" if self.output == "vorticity" else "u", "diverging")
         error = f"relative error at most {self.solver.tolerance:g}"
         return Physics(
             symmetries=symmetries,
             sentences={
                 "initial": self.initial.sentence,
-                "force": force if self.force.amplitude else "none",
+                "force": sentence if amplitude else "none",
                 "solver": error if until is None else f"{error} until t = {until:g}",
             },
             parameters=self.parameter_laws,
             drawing={"a": drawn, "u": drawn},
         )
-
-    @property
-    def _turn(self) -> str:
-        """The angular wave number 2πn/L of the force as text."""
-        return "2π" if (kappa := self.force.wave / self.length) == 1 else f"{2 * np.pi * kappa:g}"
 
     @property
     def floats_per_sample(self) -> int:
