@@ -160,11 +160,7 @@ class DiagonalShifts:
 
     def check(self, domain: Domain, x: Float[Tensor, "n1 n2 2"]) -> None:
         """Raise ValueError if the domain is not a torus with the same points along both axes."""
-        if not isinstance(domain, Box) or domain.kinds != ("periodic", "periodic"):
-            kinds = f" with axes {' x '.join(domain.kinds)}" if isinstance(domain, Box) else ""
-            raise ValueError(
-                f"diagonal needs two periodic axes, the data are on a {domain.kind}{kinds}"
-            )
+        _check_torus(domain, "diagonal")
         first, second = x[:, 0, 0], x[0, :, 1]
         if first.shape != second.shape or not torch.allclose(first, second):
             raise ValueError("diagonal needs the same points along both axes")
@@ -178,6 +174,62 @@ class DiagonalShifts:
         sample = torch.arange(batch, device=a.device)[:, None, None]
         row, column = (point[:, None] + shift) % n, (point - shift) % n
         return a[sample, row, column], u[sample, row, column]
+
+
+class KolmogorovSymmetries:
+    """Random symmetries of Kolmogorov flows, drawn separately for each sample of a batch.
+
+    The force of the vorticity w on a torus of height L is -κA cos κy with κ = 2πn/L. Shifts along x
+    by grid points, and along y by multiples of L/n, map solutions to solutions. So do w(x, y) ->
+    -w(-x, y + L/2n) and w(x, y) -> w(-x, -y). The same symmetry is applied to the input and the
+    target of a sample.
+
+    Args:
+        wave: Wave number n of the force.
+        reflection: Whether the last two are drawn too, not only shifts.
+
+    References: Chandler and Kerswell, J. Fluid Mech. 722 (2013), section 2.
+    """
+
+    def __init__(self, wave: int, reflection: bool = True) -> None:
+        self.wave, self.reflection = wave, reflection
+
+    @property
+    def names(self) -> set[str]:
+        drawn = ("shift", "reflection") if self.reflection else ("shift",)
+        return {f"wave-{self.wave}-{name}" for name in drawn}
+
+    def check(self, domain: Domain, x: Float[Tensor, "n1 n2 2"]) -> None:
+        """Raise ValueError if the shifts do not map points of a torus to points."""
+        _check_torus(domain, "wave")
+        factor = self.wave * (1 + self.reflection)
+        if x.shape[1] % factor:
+            raise ValueError(
+                f"symmetries.wave = {self.wave} needs a multiple of {factor} points along y, got "
+                f"{x.shape[1]}"
+            )
+
+    def __call__(
+        self, a: Float[Tensor, "batch n m c_in"], u: Float[Tensor, "batch n m c_out"]
+    ) -> tuple[Float[Tensor, "batch n m c_in"], Float[Tensor, "batch n m c_out"]]:
+        batch, n, m = a.shape[:3]
+        half_waves, turned, shift = (
+            torch.randint(count, (batch, 1, 1), device=a.device) for count in (2 * self.wave, 2, n)
+        )
+        if not self.reflection:
+            half_waves, turned = 2 * half_waves, 0 * turned
+        sign, turn = 1 - 2 * (half_waves % 2), 1 - 2 * turned
+        row = sign * turn * torch.arange(n, device=a.device)[:, None] + shift
+        column = turn * torch.arange(m, device=a.device) + half_waves * m // (2 * self.wave)
+        place = (torch.arange(batch, device=a.device)[:, None, None], row % n, column % m)
+        return sign[..., None] * a[place], sign[..., None] * u[place]
+
+
+def _check_torus(domain: Domain, key: str) -> None:
+    """Raise ValueError if the domain is not a torus of two axes, which `key` needs."""
+    if not isinstance(domain, Box) or domain.kinds != ("periodic", "periodic"):
+        kinds = f" with axes {' x '.join(domain.kinds)}" if isinstance(domain, Box) else ""
+        raise ValueError(f"{key} needs two periodic axes, the data are on a {domain.kind}{kinds}")
 
 
 class SquareSymmetries:

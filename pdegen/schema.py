@@ -15,7 +15,15 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self, cast, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+)
 
 from pdegen.files import message_of
 
@@ -273,6 +281,19 @@ class Strict(BaseModel):
                     for unknown in target.keys() - variant.model_fields.keys():
                         del target[unknown]
         return self.parse(content, where)
+
+
+class Extended(Strict):
+    """A declaration without the keys `later` where they have their defaults: fingerprints and
+    records of earlier versions do not have them."""
+
+    later: ClassVar[tuple[str, ...]] = ()
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, content: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        defaults = {key: type(self).model_fields[key].default for key in self.later}
+        table = content(self)
+        return {k: value for k, value in table.items() if k not in defaults or value != defaults[k]}
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -623,6 +623,12 @@ class Problem(WithLaws):
         """The largest wave number of the inputs, if the inputs are finite Fourier sums."""
         return None
 
+    @property
+    def burnt_in(self) -> bool:
+        """Whether inputs are states of a flow after a burn-in, which rounding of other processors
+        or transforms may change. Labels start from the stored inputs: `target_of_interpolant`."""
+        return False
+
     def target_of_interpolant(self, a: np.ndarray) -> np.ndarray:
         """The target, in float64, for the trigonometric interpolants of stored inputs.
 

@@ -44,6 +44,7 @@ from pdegen.numerics.transforms import EIGHT, has_vectors
 Modes = Complex[Array, "batch components *modes"]
 Nonlinear = Callable[[Modes], Modes]
 Watched = Callable[[Modes], Float[Array, "batch watched"]]
+Seen = Callable[[Torus], Symbol]
 Rows = Int[np.ndarray, " rows"]
 _HALVINGS = 6  # largest number of halvings of the step
 _LARGE = 0.1  # a larger error in space may come from a step that is unstable on the finer torus
@@ -84,6 +85,8 @@ class Semilinear:
     # has an axis of samples in front
     of_rows: Callable[[Rows], Semilinear] | None = None
     mean_free: bool = False  # whether the mean of every state is exactly 0, without rounding
+    # the factor of each mode in norms, for errors of another function than v; None for 1
+    seen: Seen | None = None
 
     def _of(self, rows: Array | slice, count: int) -> Semilinear:
         """The solver of the rows of a mask or slice; self if it is the solver of all `count`."""
@@ -139,6 +142,25 @@ class Semilinear:
         ]
         return Trajectory(*(xp.concat(part, axis=0) for part in zip(*parts, strict=True)))
 
+    def evolved(self, v0: Modes, t: float) -> Modes:
+        """The state at a time t > 0, after steps of at most `dt`, without an estimate of its error.
+
+        Raises SolveError if a state is not finite.
+        """
+        xp, numpy = array_namespace(v0), is_numpy_namespace(array_namespace(v0))
+        size = math.prod(v0.shape[1:]) * 4
+        v = xp.concat([
+            self._of(block, len(v0)).discrete.march(v0[block], [t], self.dt)[0][:, 0]
+            for block in blocks(len(v0), size, not numpy, EIGHT)
+        ])  # fmt: skip
+        row = first_true(~xp.all(xp.isfinite(xp.abs(v)), axis=tuple(range(1, v.ndim))))
+        if row is not None:
+            raise SolveError(row, f"the state at t = {t:g} is not finite: use a smaller solver.dt")
+        return v
+
+    def _norms(self, torus: Torus, v: Array) -> AtTimes:
+        return norms(torus, v if self.seen is None else constant(self.seen(torus), v) * v)
+
     def _solved(
         self, v0: Modes, finer: Modes | None, frames: _Frames, rows: np.ndarray
     ) -> tuple[Array, Array, Array, Array]:
@@ -173,8 +195,8 @@ class Semilinear:
         xp, times = array_namespace(v0), frames.times
         v, integrals = self.discrete.march(v0, times, self.dt, halvings, self.watched)
         solved = detached(v)
-        size, difference = norms(self.torus, solved), norms(self.torus, solved - coarse)
-        change = norms(self.torus, coarse - coarsest)
+        size, difference = self._norms(self.torus, solved), self._norms(self.torus, solved - coarse)
+        change = self._norms(self.torus, coarse - coarsest)
         in_time = difference / (contraction(change, difference) - 1)
         in_time = relative(in_time, size)
         lost = self._rounding(detached(v0), size, times)
@@ -185,7 +207,7 @@ class Semilinear:
                 finer, same_step = self.torus.finer, halvings - 1 + refined
                 solver = self._of(pending, len(v0))
                 fine, _ = solver._finer.march(w0[pending], times, self.dt, same_step)
-                distance = norms(finer, fine - finer.padded(states[pending]))
+                distance = self._norms(finer, fine - finer.padded(states[pending]))
                 in_space[pending] = relative(distance, size[pending])
                 large = xp.any(in_space > _LARGE, axis=1)
                 pending = pending & (large | self._misses(in_space, frames))
@@ -250,16 +272,16 @@ class Semilinear:
         xp, times = array_namespace(v0), frames.times
         v, integrals = self.discrete.evolve(v0, times)
         start, solved = detached(v0), detached(v)
-        size = norms(self.torus, solved)
+        size = self._norms(self.torus, solved)
         lost = self._rounding(start, size, times)
         self._check_decayed(lost, frames, rows)
-        before = norms(self.torus, start[:, None])
+        before = self._norms(self.torus, start[:, None])
         growing = grown_rounding(self.torus, self.discrete.linear, before, size, times)
         error = xp.maximum(lost, growing)
         if finer is not None:
             fine = self._finer.evolve(detached(finer), times)[0]
             difference = fine - self.torus.finer.padded(solved)
-            error += relative(norms(self.torus.finer, difference), size)
+            error += relative(self._norms(self.torus.finer, difference), size)
         row = first_true(xp.any(frames.must & ~(error <= self.tolerance), axis=1))
         if row is not None:
             raise SolveError(
@@ -277,7 +299,7 @@ class Semilinear:
             rates = np.where(self.torus.laplacian == 0, -np.inf, rates)
         batch = rates.shape[:1] if self.discrete.by_sample else ()
         slowest = np.minimum(rates.reshape(*batch, -1).max(axis=-1), 0)
-        return rounding(norms(self.torus, v0[:, None])[:, 0], size, times, slowest)
+        return rounding(self._norms(self.torus, v0[:, None])[:, 0], size, times, slowest)
 
 
 @dataclass(frozen=True)

@@ -741,7 +741,8 @@ class Physics:
 
     # value of a variable on the boundary of the domain, by name
     boundary: Mapping[Name, Finite] = field(default_factory=dict[str, float])
-    # symmetries of the solution map: "shift", "odd-reflection", "square" or "diagonal-shift"
+    # symmetries of the solution map: "shift", "odd-reflection", "square", "diagonal-shift", and
+    # "wave-4-shift" and "wave-4-reflection" for each wave number of a Kolmogorov flow
     symmetries: tuple[str, ...] = ()
     # variable that weights the derivative in the loss weighted-h1
     loss_weight: Name | None = None

@@ -22,11 +22,18 @@ from operators.norms import has_one_spacing
 from operators.registry import OPERATORS
 from operators.training.fit import Settings
 from operators.training.step import Augmentation
-from operators.transforms import CircleSymmetries, DiagonalShifts, Normalizer, SquareSymmetries
+from operators.transforms import (
+    CircleSymmetries,
+    DiagonalShifts,
+    KolmogorovSymmetries,
+    Normalizer,
+    SquareSymmetries,
+)
 from pdegen.domains import Box, Cloud, Domain
 from pdegen.recipe import Recipe, load_recipe
 from pdegen.sampling.noise import Levels, NoiseKind, NoiseModel, recorded
 from pdegen.schema import (
+    LARGEST,
     Count,
     Name,
     NonNegative,
@@ -109,9 +116,12 @@ class Symmetries(Strict):
 
     Args:
         shift: Random shifts along the circle.
-        reflection: Random odd reflections u(x) -> -u(-x) of the circle.
+        reflection: Random odd reflections u(x) -> -u(-x) of the circle; with `wave`, those of the
+            torus with a shift by half a wave, and rotations by half a turn.
         square: Random reflections and rotations of the square.
         diagonal: Random shifts of the torus along (1, -1), for the vorticity equation.
+        wave: Wave number of a Kolmogorov flow; random shifts along x, and along y by multiples of
+            its wavelength. 0 for none.
         mean: With `square`, whether predictions of the trained operator are means over the 8 images
             of the input. A prediction then takes eight times as long. The epoch is chosen without
             the mean.
@@ -121,20 +131,23 @@ class Symmetries(Strict):
     reflection: bool = False
     square: bool = False
     diagonal: bool = False
+    wave: Annotated[int, Field(ge=0, le=LARGEST)] = 0
     mean: bool = False
 
     @model_validator(mode="after")
     def _of_one_domain(self) -> Self:
         domains = {
-            "the circle": self.shift or self.reflection,
+            "the circle": self.shift or (self.reflection and not self.wave),
             "the square": self.square,
             "the torus": self.diagonal,
+            "Kolmogorov flows": bool(self.wave),
         }
         drawn = [domain for domain, is_drawn in domains.items() if is_drawn]
         if len(drawn) > 1:
             raise ValueError(
-                "shift and reflection are for the circle, square is for the square and diagonal "
-                f"for the torus: choose one domain, not {' and '.join(drawn)}"
+                "shift and reflection are for the circle, square is for the square, diagonal for "
+                "the torus and wave for Kolmogorov flows: choose one domain, not "
+                f"{' and '.join(drawn)}"
             )
         if self.mean and not self.square:
             raise ValueError("mean is a mean over the symmetries of the square: set square = true")
@@ -144,7 +157,7 @@ class Symmetries(Strict):
     def _without_defaults(self, content: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave out keys that are false and that records of earlier versions do not have."""
         table = content(self)
-        for name in ("diagonal", "mean"):
+        for name in ("diagonal", "wave", "mean"):
             if not table[name]:
                 del table[name]
         return table
@@ -157,6 +170,8 @@ class Symmetries(Strict):
     def build(self) -> Augmentation | None:
         if self.diagonal:
             return DiagonalShifts()
+        if self.wave:
+            return KolmogorovSymmetries(self.wave, self.reflection)
         if self.square:
             return SquareSymmetries(self.mean)
         if self.shift or self.reflection:
@@ -903,7 +918,8 @@ class Experiment(Strict):
             raise ValueError(f"noise is for the task map, the task is {self.task.kind}")
         if self.training.symmetries.for_maps and not isinstance(self.task, MapTask):
             raise ValueError(
-                f"symmetries other than diagonal are for the task map, the task is {self.task.kind}"
+                "symmetries other than the shifts of diagonal and wave are for the task map, the "
+                f"task is {self.task.kind}"
             )
         if self.training.symmetries.reflection and self.task.parameters:
             raise ValueError("reflection changes the sign of all inputs, parameters among them")

@@ -199,6 +199,7 @@ SYMMETRIES = {
     "reflection": "odd reflections of the circle",
     "square": "reflections and rotations of the square",
     "diagonal": "shifts of the torus along (1, -1)",
+    "wave": "shifts of the torus along x, and along y by wavelengths",
 }
 
 
@@ -248,7 +249,8 @@ def facts(run: FinishedRun) -> list[tuple[str, ...]]:
 
 def symmetries_row(used: Mapping[str, bool]) -> list[tuple[str, ...]]:
     """The row about the symmetries that a training draws; no row if it draws none."""
-    drawn = [words for name, words in SYMMETRIES.items() if used.get(name)]
+    known = SYMMETRIES | ({"reflection": "reflections of the flow"} if used.get("wave") else {})
+    drawn = [words for name, words in known.items() if used.get(name)]
     if not drawn:
         return []
     mean = "; predictions are means over the 8 images of the input" if used.get("mean") else ""

@@ -21,6 +21,7 @@ from operators.transforms import (
     Boundary,
     CircleSymmetries,
     DiagonalShifts,
+    KolmogorovSymmetries,
     Normalizer,
     PhaseValues,
     Predictor,
@@ -138,7 +139,7 @@ def _check_settings(settings: Settings, pairs: Samples) -> None:
         check(pairs.domain)
     if isinstance(settings.augment, CircleSymmetries):
         settings.augment.check(pairs.domain)
-    if isinstance(settings.augment, DiagonalShifts):
+    if isinstance(settings.augment, DiagonalShifts | KolmogorovSymmetries):
         settings.augment.check(pairs.domain, pairs.points)
     if isinstance(settings.augment, SquareSymmetries):
         if not isinstance(pairs.domain, Box) or pairs.dim != 2:
@@ -229,7 +230,9 @@ def check_symmetries(source: Source, augment: Augmentation | None) -> None:
     physics, task = physics_of(store), source.experiment.task
     stated = physics.symmetries
     used = set[str]()
-    if isinstance(augment, CircleSymmetries | DiagonalShifts | SquareSymmetries):
+    if isinstance(
+        augment, CircleSymmetries | DiagonalShifts | KolmogorovSymmetries | SquareSymmetries
+    ):
         used |= augment.names
     for name in sorted(used):
         if stated and name not in stated:

@@ -32,6 +32,8 @@ SEMILINEAR: dict[str, dict[str, Any]] = {
 TOLERANCES = {"kdv": 1e-5, "swift-hohenberg": 5e-2, "gray-scott": 2e-2}
 FLOW = {"times": [0.5, 1.0], "problem.resolution": 32, "modes": 31, "solver.resolution": 96,
         "dt": 0.05, "tolerance": 0.1}  # fmt: skip
+_KOLMOGOROV = {"problem.resolution": 32, "modes": 15, "burn_in": 0.5, "times": [0.1],
+               "solver.resolution": 96, "dt": 0.02}  # fmt: skip
 
 SMALL: dict[str, tuple[dict[str, Any], int]] = {  # overrides, and numbers of samples
     "advection": ({}, 60),
@@ -57,10 +59,15 @@ SMALL: dict[str, tuple[dict[str, Any], int]] = {  # overrides, and numbers of sa
     "heat": ({}, 12),
     "helmholtz-128-published": ({"resolution": 21, "modes": 21}, 40),
     "inviscid-burgers-quick": ({}, 120),
+    "kolmogorov-200": (_KOLMOGOROV, 8),
+    "kolmogorov-500": ({**_KOLMOGOROV, "times": [0.1, 0.2]}, 8),
+    "kolmogorov-quick": ({"burn_in": 1.0}, 8),
     "membrane-64": ({"resolution": 16, "refinement": 1}, 32),
     "ns-1e-3": (FLOW, 8),
     "ns-1e-4": (FLOW, 8),
     "ns-1e-5": ({**FLOW, "certified": 1.0}, 8),
+    "ns-decaying-nu": (
+        {**FLOW, "modes": 15, "burn_in": 0.5, "viscosity.low": 1e-3, "dt": 0.02}, 8),
     "ns-nu": ({**FLOW, "modes": 15, "viscosity.low": 1e-3, "viscosity.high": 1e-2}, 8),
     "ns-quick": ({"times": [1.0, 4.0]}, 12),
     "pipe-quick": ({"problem.resolution": 33}, 24),

@@ -226,7 +226,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (
         "block",
         {"training.symmetries.shift": True},
-        "symmetries other than diagonal are for the task map, the task is block",
+        "symmetries other than the shifts of diagonal and wave are for the task map, the task is block",
     ),
     (
         "map",

@@ -43,6 +43,8 @@ _PIPE = {"resolution": 33}
 _SHEET = {"resolution": 12}
 _FORGED = {"resolution": 21, "frames": 2, "solver.share": 0.5}
 _SLOW_FLOW = {"resolution": 176, "mach": 0.3, "tolerance": 1e-4}
+_KOLMOGOROV = {"problem.resolution": 32, "modes": 15, "burn_in": 0.1, "times": [0.1],
+               "solver.resolution": 96, "dt": 0.01}  # fmt: skip
 _TORUS = {"resolution": 16, "modes": 7, "times": [0.1]}
 
 CHANGED = {
@@ -80,10 +82,13 @@ CHANGED = {
     "inviscid-burgers-quick": Small(_CELLS),
     "kdv": Small({"times": [0.2]}),
     "kuramoto-sivashinsky": Small({"times": [2.0]}),
+    "kolmogorov-200": Small(_KOLMOGOROV),
+    "kolmogorov-500": Small(_KOLMOGOROV),
     "membrane-64": Small({"resolution": 16, "refinement": 3}),
     "ns-1e-3": Small({**_TORUS, "solver.resolution": 48}),
     "ns-1e-4": Small({**_TORUS, "solver.resolution": 32}),
     "ns-1e-5": Small({**_TORUS, "solver.resolution": 64}),
+    "ns-decaying-nu": Small({**_TORUS, "burn_in": 0.2, "solver.resolution": 64}),
     "ns-nu": Small({**_TORUS, "solver.resolution": 48}),
     "ns-quick": Small({**_TORUS, "solver.resolution": 48}),
     "pipe": Small(_PIPE),

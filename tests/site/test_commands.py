@@ -89,6 +89,7 @@ SMALLEST = {
     ("tests.validation.parameters", ""): Run("burgers-nu --samples 1"),
     ("tests.validation.pipe", ""): Run("--samples 1 --resolution 33", slow=True),
     ("tests.validation.poisson", ""): Run("poisson-quick --samples 2"),
+    ("tests.validation.kolmogorov", ""): Run("kolmogorov-quick --samples 1 --steps 200"),
     ("tests.validation.plasticity", "errors"): Run("errors --resolution 21 --samples 1", slow=True),
     ("tests.validation.plasticity", "failures"): Run(
         "failures --resolution 21 --samples 1", slow=True

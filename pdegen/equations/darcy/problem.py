@@ -15,9 +15,7 @@ from pydantic import (
     BeforeValidator,
     Field,
     PrivateAttr,
-    SerializerFunctionWrapHandler,
     TypeAdapter,
-    model_serializer,
     model_validator,
 )
 
@@ -63,7 +61,7 @@ from pdegen.sampling.coefficients import (
     check_thresholds,
 )
 from pdegen.sampling.scalars import NumberOrLaw, ScalarLaw, number_of, number_or_law, stream_of
-from pdegen.schema import Count, Positive, SchemaError, Strict, Tolerance
+from pdegen.schema import Count, Extended, Positive, SchemaError, Strict, Tolerance
 from pdegen.software import versions
 from pdegen.store.format import Drawing, Physics
 from pdegen.store.layout import Variable, function, scalar
@@ -556,7 +554,7 @@ _REFERENCE = 3  # refinement of the reference solution; odd, so that centres coi
 
 
 @equation
-class Darcy(Problem):
+class Darcy(Extended, Problem):
     """-div(a grad u) = f on (0,1)², u = walls on the boundary: the map a -> u, or (a, f) -> u.
 
     The coefficient is constant on each of the resolution² cells, and so is the source. The values
@@ -581,6 +579,7 @@ class Darcy(Problem):
         solver: The numerical method that computes the solutions.
     """
 
+    later: ClassVar = ("walls",)
     algorithm: ClassVar[int] = 2  # 2: sine transforms by FFT on grids where that is faster
     supports_device: ClassVar[bool] = True
     compared_samples: ClassVar[int] = 4
@@ -619,12 +618,6 @@ class Darcy(Problem):
                     f"{self.field.blocks}"
                 )
         return self
-
-    @model_serializer(mode="wrap")
-    def _without_default(self, content: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out `walls` if it is 0, since recipes of older versions have no such key."""
-        table = content(self)
-        return {key: value for key, value in table.items() if key != "walls" or value != 0}
 
     @property
     def formula(self) -> str:
