@@ -24,8 +24,8 @@ _LEAST, _MOST = 4, 256  # steps of an interval
 _LAST = 0.9  # share of the highest mode beyond which modes estimate those beyond the grid
 _FEWEST = 6  # highest mode of the frames below which nothing is compared
 _BLOCK = 32  # pairs of frames that are solved together
-_ALL = {1: 63, 2: 10}  # K by the number of axes, for the check of all samples
-_FEW = {1: 127, 2: 31}  # K for the check of the first samples
+_ALL = {1: 63, 2: 10, 3: 6}  # K by the number of axes, for the check of all samples
+_FEW = {1: 127, 2: 31, 3: 10}  # K for the check of the first samples
 _SAMPLES = 2  # number of first samples whose frames are all compared
 
 

@@ -62,7 +62,7 @@ MONOMIAL = {"of": "u", "coefficient": 1.0, "powers": [2]}
         ({"initial": {"alpha": 0.5}}, "alpha > 1/2"),
         ({"initial": {"mean": [1.0, 2.0]}}, "initial.mean has 2 numbers, expected one"),
         ({"initial": {"law": "uniform"}}, "unknown 'uniform', known: gaussian, bounded"),
-        ({"dimension": 3}, "dimension: must be 1 or 2, got 3"),
+        ({"dimension": 4}, "dimension: must be 1, 2 or 3, got 4"),
         ({"linear": {"diffusion": -1.0, "hyper_diffusion": 1e-6}},
          "up to the mode 160 grow by diffusion < 0: they need solver.resolution >= 482, got 32"),
     ],

@@ -65,7 +65,7 @@ def test_the_law_refuses_another_spectrum(scale):
 
 
 def test_a_torus_that_does_not_keep_the_modes_is_refused():
-    with pytest.raises(ValueError, match="modes up to 31 need a square torus with these modes"):
+    with pytest.raises(ValueError, match="modes up to 31 need a torus of 2 axes with these modes"):
         FIELD(square(64), 0, [0])
 
 

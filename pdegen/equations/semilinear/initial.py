@@ -65,14 +65,14 @@ Each = Annotated[float | Numbers, BeforeValidator(each)]
 class Initial(Strict):
     """A function of a Gaussian field g ~ N(0, sigma²(-Δ + tau²)^(-alpha)) of spatial mean 0.
 
-    The parameters refer to the circle or the square torus of side 1. The field g is then stretched
-    to the length of the domain.
+    The parameters refer to the torus of side 1. The field g is then stretched to the length of the
+    domain.
 
     Args:
         sigma: Scale σ of the covariance operator, on a domain of length 1. [u]
         tau: Inverse correlation length τ, on a domain of length 1. [1]
         alpha: Exponent α, above half the dimension: larger values give smoother functions. [1]
-        modes: Modes of the circle, or radius of the disc of wave vectors, independent of the grid.
+        modes: Largest |k| of the wave vectors k of the modes, independent of the grid.
     """
 
     sigma: Size
@@ -82,8 +82,10 @@ class Initial(Strict):
 
     def field(self, axes: int) -> Field:
         """The Gaussian field g of one component."""
-        kind = PeriodicGaussianField if axes == 1 else TorusGaussianField
-        return kind(self.sigma, self.tau, self.alpha, self.modes)
+        parameters = self.sigma, self.tau, self.alpha, self.modes
+        if axes == 1:
+            return PeriodicGaussianField(*parameters)
+        return TorusGaussianField(*parameters, axes)
 
     def values(
         self, torus: Torus, count: int, seed: int, samples: Sequence[int], device: str | None
@@ -175,8 +177,8 @@ class Initial(Strict):
     @property
     def _normal(self) -> str:
         return (
-            f"N(0, {self.sigma:.6g}²(−Δ + {self.tau:.6g}²)^(−{self.alpha:.6g})) on the circle or "
-            f"the square of side 1, without its mean, {self.modes} modes, stretched to the length"
+            f"N(0, {self.sigma:.6g}²(−Δ + {self.tau:.6g}²)^(−{self.alpha:.6g})) on the torus of "
+            f"side 1, without its mean, {self.modes} modes, stretched to the length"
         )
 
 

@@ -1,4 +1,4 @@
-"""Semilinear equations on the periodic interval and square, declared by their terms."""
+"""Semilinear equations on the circle, the square and the cube, declared by their terms."""
 
 from __future__ import annotations
 
@@ -129,14 +129,19 @@ class Nonlinear(Strict):
 
 
 class Notation(NamedTuple):
-    """Templates of the terms of an equation; {u} is one component, {all} the list of components."""
+    """Templates of the terms of an equation.
+
+    {u} is one component, {all} the list of components, {x} an axis. {gradient}, {squares} and
+    {third} are sums over the axes: of first derivatives, of those of {u}^2, and of third ones.
+    """
 
     in_time: str  # the derivative in time
-    along: str  # the derivative along the axis {x}
+    along: str  # the derivative along an axis
+    along_square: str  # the derivative of the square along an axis
+    third: str  # the third derivative along an axis
     diffusion: str  # the Laplacian
     hyper_diffusion: str  # the square of the Laplacian
-    dispersion: str  # the third derivative along the axis {x}
-    plane_dispersion: str  # the sum {third} of third derivatives along two axes
+    dispersion: str
     convection: str
     flux: str  # convection in conservative form
     slope: str  # |∇u|²/2
@@ -146,30 +151,32 @@ class Notation(NamedTuple):
 
 
 _PLAIN = Notation(
-    "{u}_t", "{u}_{x}", "{u}_xx", "{u}_xxxx", "{u}_{x}{x}{x}", "({third})", "{u} {u}_x",
-    "({u}^2)_x/2", "({u}_x)^2/2", "{u}^{p}", "{:.6g}".format, "; ",
+    "{u}_t", "{u}_{x}", "({u}^2)_{x}", "{u}_{x}{x}{x}", "{u}_xx", "{u}_xxxx", "{third}",
+    "{u} {gradient}", "{squares}/2", "({u}_x)^2/2", "{u}^{p}", "{:.6g}".format, "; ",
 )  # fmt: skip
-_PLAIN_PLANE = _PLAIN._replace(
+_PLAIN_SPACE = _PLAIN._replace(
     diffusion="laplace {u}",
     hyper_diffusion="laplace^2 {u}",
-    convection="{u} ({u}_x + {u}_y)",
-    flux="(({u}^2)_x + ({u}^2)_y)/2",
+    dispersion="({third})",
+    convection="{u} ({gradient})",
+    flux="({squares})/2",
     slope="|grad {u}|^2/2",
 )
-_PLAIN_VELOCITY = _PLAIN_PLANE._replace(convection="({all}).grad {u}", flux="div(({all}) {u})/2")
+_PLAIN_VELOCITY = _PLAIN_SPACE._replace(convection="({all}).grad {u}", flux="div(({all}) {u})/2")
 _LATEX = Notation(
-    "{u}_t", "{u}_{x}", "{u}_{{xx}}", "{u}_{{xxxx}}", "{u}_{{{x}{x}{x}}}", "({third})",
-    "{u} {u}_x", r"\tfrac{{1}}{{2}} ({u}^2)_x", r"\tfrac{{1}}{{2}} {u}_x^2", "{u}^{{{p}}}",
+    "{u}_t", "{u}_{x}", "({u}^2)_{x}", "{u}_{{{x}{x}{x}}}", "{u}_{{xx}}", "{u}_{{xxxx}}", "{third}",
+    "{u} {gradient}", r"\tfrac{{1}}{{2}} {squares}", r"\tfrac{{1}}{{2}} {u}_x^2", "{u}^{{{p}}}",
     number_formulas, r",\quad ",
 )  # fmt: skip
-_LATEX_PLANE = _LATEX._replace(
+_LATEX_SPACE = _LATEX._replace(
     diffusion=r"\Delta {u}",
     hyper_diffusion=r"\Delta^2 {u}",
-    convection="{u} ({u}_x + {u}_y)",
-    flux=r"\tfrac{{1}}{{2}} (({u}^2)_x + ({u}^2)_y)",
+    dispersion="({third})",
+    convection="{u} ({gradient})",
+    flux=r"\tfrac{{1}}{{2}} ({squares})",
     slope=r"\tfrac{{1}}{{2}} |\nabla {u}|^2",
 )
-_LATEX_VELOCITY = _LATEX_PLANE._replace(
+_LATEX_VELOCITY = _LATEX_SPACE._replace(
     convection=r"({all}) \cdot \nabla {u}", flux=r"\tfrac{{1}}{{2}} \nabla \cdot (({all}) {u})"
 )
 
@@ -183,7 +190,7 @@ def plain(terms: Terms, names: Sequence[str]) -> str:
     >>> plain(terms, ["u"])
     'u_t = -u_xxx - 6 u u_x'
     """
-    line = _PLAIN if terms.axes == 1 else _PLAIN_PLANE
+    line = _PLAIN if terms.axes == 1 else _PLAIN_SPACE
     return _written(terms, names, _PLAIN_VELOCITY if terms.velocity else line)
 
 
@@ -198,7 +205,7 @@ def latex(terms: Terms, names: Sequence[str]) -> str:
     """
     escaped = [name.replace("_", r"\_") for name in names]
     symbols = [name if len(name) == 1 else rf"\mathrm{{{name}}}" for name in escaped]
-    line = _LATEX if terms.axes == 1 else _LATEX_PLANE
+    line = _LATEX if terms.axes == 1 else _LATEX_SPACE
     return _written(terms, symbols, _LATEX_VELOCITY if terms.velocity else line)
 
 
@@ -211,24 +218,27 @@ def _written(terms: Terms, names: Sequence[str], by: Notation) -> str:
 
 def _right(terms: Terms, names: Sequence[str], by: Notation, k: int) -> str:
     """The right side of the equation of component k."""
-    u, axes, every = names[k], "xy"[: terms.axes], ", ".join(names)
-    third = " + ".join(by.dispersion.format(u=u, x=x) for x in axes)
-    advection = zip(terms.advection[k], axes, strict=True)
+    u, axes = names[k], "xyz"[: terms.axes]
+    derivatives = {
+        name: " + ".join(template.format(u=u, x=x) for x in axes)
+        for name, template in (
+            ("gradient", by.along), ("squares", by.along_square), ("third", by.third)
+        )
+    }  # fmt: skip
+    coefficients = [
+        (terms.diffusion[k], by.diffusion),
+        (-terms.dispersion[k], by.dispersion),
+        (-terms.hyper_diffusion[k], by.hyper_diffusion),
+        (-terms.drag[k], "{u}"),
+        (-terms.convection[k], by.convection),
+        (-terms.conservative_convection[k], by.flux),
+        (-terms.gradient_norm[k], by.slope),
+    ]
     return _sum(
         [
-            *((-c, by.along.format(u=u, x=x)) for c, x in advection),
-            (terms.diffusion[k], by.diffusion.format(u=u)),
-            (-terms.dispersion[k], by.plane_dispersion.format(third=third) if axes[1:] else third),
-            (-terms.hyper_diffusion[k], by.hyper_diffusion.format(u=u)),
-            (-terms.drag[k], u),
-            (-terms.convection[k], by.convection.format(u=u, all=every)),
-            (-terms.conservative_convection[k], by.flux.format(u=u, all=every)),
-            (-terms.gradient_norm[k], by.slope.format(u=u)),
-            *(
-                (coefficient, _monomial(names, powers, by))
-                for of, coefficient, powers in terms.reaction
-                if of == k
-            ),
+            *((-c, by.along.format(u=u, x=x)) for c, x in zip(terms.advection[k], axes, strict=True)),
+            *((c, text.format(u=u, all=", ".join(names), **derivatives)) for c, text in coefficients),
+            *((c, _monomial(names, powers, by)) for of, c, powers in terms.reaction if of == k),
         ],
         by,
     )
@@ -253,8 +263,8 @@ def _sum(terms: Sequence[tuple[float, str]], by: Notation) -> str:
 
 _VALUES = 2**22  # float64 values in memory for a block of samples, beside the shard itself
 _SPEED_MODES = 256  # lowest modes, which give nearly all of the speed of initial values
-# largest numbers of arrays in device memory for a component of a sample
-_ARRAYS, _ARRAYS_PER_TIME = 64, 6
+# largest numbers of arrays in memory for a component of a sample, and for each time, by dimension
+_ARRAYS = {1: (64, 6), 2: (64, 6), 3: (100, 2)}
 
 
 class Discretization(Strict):
@@ -273,7 +283,7 @@ class Discretization(Strict):
 
 @equation
 class SemilinearProblem(Problem):
-    """uₜ = L u + N(u) on the circle or the square torus: the map u(0) -> u(times).
+    """uₜ = L u + N(u) on the circle, the square or the cubic torus: the map u(0) -> u(times).
 
     Args:
         dimension: Number of space dimensions.
@@ -290,7 +300,7 @@ class SemilinearProblem(Problem):
     algorithm: ClassVar[int] = 3  # 3: the error includes rounding, that of a and to float32
 
     equation: Literal["semilinear"]
-    dimension: Literal[1, 2] = 1
+    dimension: Literal[1, 2, 3] = 1
     length: Size = 1.0
     components: Annotated[tuple[Name, ...], Field(min_length=1, max_length=8, strict=False)] = (
         "u",
@@ -449,10 +459,15 @@ class SemilinearProblem(Problem):
 
     @property
     def formula(self) -> str:
-        where = "circle of length" if self.dimension == 1 else "square torus of side"
         laws = "".join(f", {name} {law.sentence}" for name, law in self.laws_by_variable.items())
         equations = plain(self._named.terms, self.components)
-        return f"{equations}, x on the {where} {self.length:.6g}{laws}"
+        return f"{equations}, x on the {self._where} {self.length:.6g}{laws}"
+
+    @property
+    def _where(self) -> str:
+        return ("circle of length", "square torus of side", "cubic torus of side")[
+            self.dimension - 1
+        ]
 
     @property
     def _named(self) -> Self:
@@ -461,11 +476,10 @@ class SemilinearProblem(Problem):
 
     @property
     def latex(self) -> str:
-        where = ("circle of length", "square torus of side")[self.dimension - 1]
         equations = latex(self._named.terms, self.components)
         named = self.laws_by_variable.items()
         laws = "".join(with_value(latex_number(Named(name)), law) for name, law in named)
-        return rf"{equations},\quad x \text{{ on the {where} }} {latex_number(self.length)}{laws}"
+        return rf"{equations},\quad x \text{{ on the {self._where} }} {latex_number(self.length)}{laws}"
 
     @property
     def domain(self) -> Box:
@@ -506,7 +520,8 @@ class SemilinearProblem(Problem):
     @property
     def floats_per_sample(self) -> int:
         points = len(self.components) * self.solver.resolution**self.dimension
-        return (_ARRAYS + _ARRAYS_PER_TIME * len(self.times)) * points
+        arrays, for_each_time = _ARRAYS[self.dimension]
+        return (arrays + for_each_time * len(self.times)) * points
 
     def solve(self, seed: int, samples: range, device: str | None = None) -> dict[str, Array]:
         """The values of these samples at the points of the output.
@@ -555,7 +570,8 @@ class SemilinearProblem(Problem):
 
     @property
     def largest_batch(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return EIGHT * max(1, _VALUES // (EIGHT * self.floats_per_sample))
+        vector = EIGHT if self.dimension < 3 else 1  # see `has_vectors`
+        return vector * max(1, _VALUES // (vector * self.floats_per_sample))
 
     @property
     def compiled(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import combinations, combinations_with_replacement
 from typing import Any
 
 import numpy as np
@@ -20,11 +21,11 @@ Powers = tuple[int, ...]  # power of each component
 
 @dataclass(frozen=True)
 class Terms:
-    """The coefficients of the equation of each component u on a torus of one or two axes.
+    """The coefficients of the equation of each component u on a torus of one to three axes.
 
         uₜ + c·∇u + δ Σ_j ∂_j³u + μ Δ²u + λ u + convection + (g/2)|∇u|² = ν Δu + R(u, v, ...)
 
-    On two axes, two components form a velocity u = (u_1, u_2). Its convection is b (u·∇)u, or
+    On d > 1 axes, d components form a velocity u = (u_1, ..., u_d). Its convection is b (u·∇)u, or
     (b/2) ∇·(u u) in conservative form. The convection of any other component u is b u Σ_j ∂_j u,
     which equals the conservative form (b/2) Σ_j ∂_j u². R is a sum of monomials.
     """
@@ -47,7 +48,7 @@ class Terms:
 
     @property
     def velocity(self) -> bool:
-        """Whether the components form a velocity: one component for each of two axes."""
+        """Whether the components form a velocity: one for each of two or three axes."""
         return self.components == self.axes > 1
 
     @cached_property
@@ -151,7 +152,7 @@ class Terms:
 
         Runge-Kutta of order 4 is stable on the imaginary axis up to 2√2. The phase of a mode k
         turns at the rate ω = |b u·k| + |g ∇u·k|. Modes with the damping -Re L(k) >= ω are ignored.
-        Among the modes of equal |k|, those along the diagonal of the square turn the fastest. At
+        Among the modes of equal |k|, those along the diagonal of the domain turn the fastest. At
         most 1,024 of these are evaluated.
         """
         length, highest = torus.grids[0].length, min(torus.highest)
@@ -168,8 +169,7 @@ class Terms:
     def nonlinear(self, torus: Torus, device: str | None = None) -> Pseudospectral | None:
         """The nonlinear map N of modes; None if the equation is `diagonal`.
 
-        N takes NumPy arrays, or tensors on a device. (u·∇)u = ∇(|u|²/2) + ω (-u_2, u_1) with
-        ω = ∂_1u_2 - ∂_2u_1 takes one field and one product more than the components.
+        N takes NumPy arrays, or tensors on a device.
         """
         if self.diagonal:
             return None
@@ -261,19 +261,27 @@ class _Sums:
                 self.product([(1.0, (u, u))], (k, -0.5 * strength * along))
 
     def add_fluxes(self, b: float) -> None:
-        """The term -(b/2) ∇·(u u_i) for each component u_i of a velocity u on the square."""
-        (u, v), (dx, dy) = self.values(), (-0.5 * b * d for d in self.torus.d)
-        self.product([(1.0, (u, u))], (0, dx))
-        self.product([(1.0, (u, v))], (0, dy), (1, dx))
-        self.product([(1.0, (v, v))], (1, dy))
+        """The term -(b/2) ∇·(u u_i) for each component u_i of a velocity u."""
+        u, d = self.values(), [-0.5 * b * d for d in self.torus.d]
+        for i, j in combinations_with_replacement(range(len(u)), 2):
+            targets = [(i, d[i])] if i == j else [(i, d[j]), (j, d[i])]
+            self.product([(1.0, (u[i], u[j]))], *targets)
 
     def add_rotation(self) -> None:
-        """The convection -b (u·∇)u of a velocity u = (u, v) on the square."""
-        (u, v), (dx, dy), b = self.values(), self.torus.d, self.terms.convection[0]
-        omega = self.field_of((1, b * dx), (0, -b * dy))
-        self.product([(1.0, (u, u)), (1.0, (v, v))], (0, -0.5 * b * dx), (1, -0.5 * b * dy))
-        self.product([(1.0, (omega, v))], (0, None))
-        self.product([(-1.0, (omega, u))], (1, None))
+        """The convection -b (u·∇)u_i = -b ∂_i|u|²/2 + b Σ_j ω_ij u_j of a velocity u.
+
+        ω_ij = ∂_i u_j - ∂_j u_i is the vorticity.
+        """
+        u, d, b = self.values(), self.torus.d, self.terms.convection[0]
+        sums = [list[Monomial]() for _ in u]
+        for i, j in combinations(range(len(u)), 2):
+            omega = self.field_of((j, b * d[i]), (i, -b * d[j]))
+            sums[i].append((1.0, (omega, u[j])))
+            sums[j].append((-1.0, (omega, u[i])))
+        squares = [(1.0, (v, v)) for v in u]
+        self.product(squares, *((i, -0.5 * b * d[i]) for i in range(len(u))))
+        for i, monomials in enumerate(sums):
+            self.product(monomials, (i, None))
 
     def add_slopes(self) -> None:
         """The term -(g/2)|∇u|² of each component."""
