@@ -236,8 +236,14 @@ def _right(terms: Terms, names: Sequence[str], by: Notation, k: int) -> str:
     ]
     return _sum(
         [
-            *((-c, by.along.format(u=u, x=x)) for c, x in zip(terms.advection[k], axes, strict=True)),
-            *((c, text.format(u=u, all=", ".join(names), **derivatives)) for c, text in coefficients),
+            *(
+                (-c, by.along.format(u=u, x=x))
+                for c, x in zip(terms.advection[k], axes, strict=True)
+            ),
+            *(
+                (c, text.format(u=u, all=", ".join(names), **derivatives))
+                for c, text in coefficients
+            ),
             *((c, _monomial(names, powers, by)) for of, c, powers in terms.reaction if of == k),
         ],
         by,
