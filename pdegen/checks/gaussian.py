@@ -143,7 +143,7 @@ def torus_modes(field: TorusGaussianField, n: int) -> Modes:
     # cosines and sines of one wave vector have the norm (n^d/2)^½
     variance = np.tile(stds[vectors] ** 2 * (n**axes / 2), 2)
 
-    def transform(w: Float[np.ndarray, "batch *points"]) -> Float[np.ndarray, "batch D"]:
+    def transform(w: Float[np.ndarray, " batch *points"]) -> Float[np.ndarray, "batch D"]:
         w_hat = np.fft.rfftn(w, axes=(*range(2, axes + 1), 1))[:, *vectors]
         w_hat *= np.sqrt(2 / n**axes)
         return np.concatenate([w_hat.real, -w_hat.imag], axis=1)

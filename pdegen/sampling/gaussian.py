@@ -615,7 +615,7 @@ class TorusGaussianField:
 
     def __call__(
         self, torus: Torus, seed: int, samples: Sequence[int], device: str | None = None
-    ) -> Float[Array, "batch *points"]:
+    ) -> Float[Array, " batch *points"]:
         """Samples with the given numbers at the points of a torus; indexed [sample, x, y, ...]."""
         return torus.to_points(self.coefficients(torus, seed, samples, device))
 

@@ -149,8 +149,9 @@ def encoded_shard(array: Array, rows: Values) -> bytes:
     """The bytes of the object that stores a shard.
 
     The shard is divided into chunks along its first axis, and each sample into parts if it is
-    large (`Array.parts`). The last chunk is padded with fill values. A chunk that contains only fill values is not stored. The object ends with an index,
-    which lists the offset and size of each chunk, and the checksum of the index.
+    large (`Array.parts`). The last chunk is padded with fill values. A chunk that contains only
+    fill values is not stored. The object ends with an index, which lists the offset and size of
+    each chunk, and the checksum of the index.
     """
     size, fill = array.chunk[0], array.fill
     stored = np.ascontiguousarray(rows, dtype=array.dtype.newbyteorder("<"))

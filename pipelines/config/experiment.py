@@ -20,7 +20,7 @@ from operators.data import AtTime, Block, Map, Rollout, Samples, Task
 from operators.norms import has_one_spacing
 from operators.training.fit import Settings
 from operators.training.step import Augmentation
-from operators.transforms import CircleSymmetries, DiagonalShifts, Normalizer, SquareSymmetries
+from operators.transforms import DiagonalShifts, Normalizer, SquareSymmetries, TorusSymmetries
 from pdegen.domains import Box, Cloud, Domain
 from pdegen.recipe import Recipe, load_recipe
 from pdegen.sampling.noise import Levels, NoiseKind, NoiseModel, recorded
@@ -106,8 +106,8 @@ class Symmetries(Strict):
     """Augmentation of training samples by random symmetries (`operators.transforms`).
 
     Args:
-        shift: Random shifts along the circle.
-        reflection: Random odd reflections u(x) -> -u(-x) of the circle.
+        shift: Random shifts along each axis of a torus, such as the circle.
+        reflection: Random odd reflections u(x) -> -u(-x) of a torus.
         square: Random reflections and rotations of the square.
         diagonal: Random shifts of the torus along (1, -1), for the vorticity equation.
         mean: With `square`, whether predictions of the trained operator are means over the 8 images
@@ -123,17 +123,14 @@ class Symmetries(Strict):
 
     @model_validator(mode="after")
     def _of_one_domain(self) -> Self:
-        domains = {
-            "the circle": self.shift or self.reflection,
-            "the square": self.square,
-            "the torus": self.diagonal,
+        kinds = {
+            "shift or reflection": self.shift or self.reflection,
+            "square": self.square,
+            "diagonal": self.diagonal,
         }
-        drawn = [domain for domain, is_drawn in domains.items() if is_drawn]
+        drawn = [kind for kind, is_drawn in kinds.items() if is_drawn]
         if len(drawn) > 1:
-            raise ValueError(
-                "shift and reflection are for the circle, square is for the square and diagonal "
-                f"for the torus: choose one domain, not {' and '.join(drawn)}"
-            )
+            raise ValueError(f"choose one kind of symmetries, not {' and '.join(drawn)}")
         if self.mean and not self.square:
             raise ValueError("mean is a mean over the symmetries of the square: set square = true")
         return self
@@ -158,7 +155,7 @@ class Symmetries(Strict):
         if self.square:
             return SquareSymmetries(self.mean)
         if self.shift or self.reflection:
-            return CircleSymmetries(self.shift, self.reflection)
+            return TorusSymmetries(self.shift, self.reflection)
         return None
 
 

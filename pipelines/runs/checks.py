@@ -18,12 +18,12 @@ from operators.training.losses import CrossEntropy, FlowMatching
 from operators.training.step import Augmentation, is_out_of_memory
 from operators.transforms import (
     Boundary,
-    CircleSymmetries,
     DiagonalShifts,
     Normalizer,
     PhaseValues,
     Predictor,
     SquareSymmetries,
+    TorusSymmetries,
 )
 from pdegen.domains import Box
 from pdegen.plugins import error_in_plugin
@@ -135,7 +135,7 @@ def _check_settings(settings: Settings, pairs: Samples) -> None:
     check = getattr(settings.loss, "check", None)
     if check is not None:
         check(pairs.domain)
-    if isinstance(settings.augment, CircleSymmetries):
+    if isinstance(settings.augment, TorusSymmetries):
         settings.augment.check(pairs.domain)
     if isinstance(settings.augment, DiagonalShifts):
         settings.augment.check(pairs.domain, pairs.points)
@@ -264,7 +264,7 @@ def check_symmetries(source: Source, augment: Augmentation | None) -> None:
     physics, task = physics_of(store), source.experiment.task
     stated = physics.symmetries
     used = set[str]()
-    if isinstance(augment, CircleSymmetries | DiagonalShifts | SquareSymmetries):
+    if isinstance(augment, TorusSymmetries | DiagonalShifts | SquareSymmetries):
         used |= augment.names
     for name in sorted(used):
         if stated and name not in stated:

@@ -485,7 +485,8 @@ class SemilinearProblem(Problem):
         equations = latex(self._named.terms, self.components)
         named = self.laws_by_variable.items()
         laws = "".join(with_value(latex_number(Named(name)), law) for name, law in named)
-        return rf"{equations},\quad x \text{{ on the {self._where} }} {latex_number(self.length)}{laws}"
+        where = rf"x \text{{ on the {self._where} }} {latex_number(self.length)}"
+        return rf"{equations},\quad {where}{laws}"
 
     @property
     def domain(self) -> Box:
