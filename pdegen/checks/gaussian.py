@@ -129,17 +129,19 @@ def block_modes(field: BlockGaussianField, grid: CellGrid) -> Modes:
     )  # fmt: skip
 
 
-def torus_modes(field: TorusGaussianField, n: int) -> Modes:
+def torus_modes(
+    field: TorusGaussianField, n: int, share: float | Float[np.ndarray, " K"] = 1.0
+) -> Modes:
     """The modes |k_j| < n/2, which n points along each axis resolve.
 
     The field is assumed to have no other modes, because a restriction in Fourier space removed
-    them.
+    them. `share` is the share of the variance of each wave vector that the field keeps.
     """
     top, axes = (n - 1) // 2, field.axes
     vectors = tuple(half_space(top, axes))
     stds = np.zeros((top + 1, *[2 * top + 1] * (axes - 1)))
     resolved = np.abs(field.wave_vectors).max(axis=1) <= top
-    stds[tuple(field.wave_vectors[resolved].T)] = field.mode_stds[resolved]
+    stds[tuple(field.wave_vectors[resolved].T)] = (np.sqrt(share) * field.mode_stds)[resolved]
     # cosines and sines of one wave vector have the norm (n^d/2)^½
     variance = np.tile(stds[vectors] ** 2 * (n**axes / 2), 2)
 

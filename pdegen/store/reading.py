@@ -448,7 +448,9 @@ class Shards:
         direct = out is not None and out.dtype == self.dtype and out.flags.c_contiguous
         for row, sample in enumerate(inside):
             piece = slice(row, row + 1)
-            values = out[piece] if direct else np.empty((1, *array.shape[1:]), self.dtype)  # pyright: ignore
+            values: Values = np.empty((1, *array.shape[1:]), self.dtype)
+            if out is not None and direct:
+                values = out[piece]
             parts = sample * array.parts + np.arange(array.parts)
             for _ in self._pieces(shard, parts, values.reshape(-1, *array.chunk[1:])):
                 pass

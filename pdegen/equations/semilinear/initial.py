@@ -107,27 +107,35 @@ class Initial(Strict):
         xp = array_namespace(fields[0])
         return self.of(xp.stack(fields * (count // len(fields)), axis=1), axes)
 
-    def checks(self, grids: tuple[PeriodicGrid, ...], count: int) -> Iterator[GaussianCheck]:
+    def checks(
+        self, grids: tuple[PeriodicGrid, ...], count: int, projection: bool
+    ) -> Iterator[GaussianCheck]:
         """The checks of the law of each Gaussian field.
 
-        A field is not checked if the rounding of the stored values hides its law.
+        A field is not checked if the rounding of the stored values hides its law. A projection onto
+        fields of divergence 0 leaves the share 1 - k_j²/|k|² of the variance of component j.
         """
         axes, n = len(grids), grids[0].n
         field = self.field(axes)
         for component in range(self.fields(count)):
-            size, inverse = self.inverse(component, count, math.sqrt(field.pointwise_variance))
+            share = np.ones(1)
+            if projection and isinstance(field, TorusGaussianField):
+                squares = field.wave_vectors**2
+                share = 1 - squares[:, component] / squares.sum(axis=1)
+            variance = float(np.sum(share * field.mode_stds**2))
+            size, inverse = self.inverse(component, count, math.sqrt(variance))
             if size < _LARGEST:
                 if isinstance(field, PeriodicGaussianField):
                     modes = periodic_modes(field, PeriodicGrid(n))
                 else:
-                    modes = torus_modes(field, n)
+                    modes = torus_modes(field, n, share)
                 yield GaussianCheck(
                     "a",
                     lambda a, k=component, inverse=inverse: inverse(
                         (a[:, k] if a.ndim == axes + 2 else a).astype(np.float64)
                     ),
                     replace(modes, variances=modes.variances / size**2),
-                    np.full((n,) * axes, field.pointwise_variance / size**2),
+                    np.full((n,) * axes, variance / size**2),
                     relative=False,
                 )
 

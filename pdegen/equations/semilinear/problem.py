@@ -34,8 +34,8 @@ from pdegen.equations.semilinear.initial import (
     number,
     spread,
 )
-from pdegen.equations.semilinear.solver import Numbers, Terms, family_solver
-from pdegen.numerics.device import Array
+from pdegen.equations.semilinear.solver import Numbers, Terms, family_solver, projection
+from pdegen.numerics.device import Array, constant
 from pdegen.numerics.semilinear import Semilinear
 from pdegen.numerics.spectral import Torus
 from pdegen.numerics.transforms import EIGHT, provenance
@@ -95,17 +95,19 @@ class Linear(Strict):
 
 
 class Monomial(Strict):
-    """The term coefficient u^p v^q ... in the equation of the component `of`.
+    """The term coefficient u^p v^q ... in the equation of the component `of`, or its Laplacian.
 
     Args:
         of: Name of the component whose equation has the term.
         coefficient: Factor of the term, on the right side. [u^(1 − p − q ...)/time]
         powers: Power of each component.
+        laplacian: Whether the term is the Laplacian of the monomial, of degree 2 or more.
     """
 
     of: Name
     coefficient: Annotated[float | ScalarLaw, BeforeValidator(_coefficient)]
     powers: Annotated[tuple[Annotated[int, Field(ge=0, le=9)], ...], Field(strict=False)]
+    laplacian: Annotated[bool, Field(exclude_if=lambda taken: not taken)] = False
 
 
 class Nonlinear(Strict):
@@ -117,12 +119,15 @@ class Nonlinear(Strict):
             [length/(time · u)]
         gradient_norm: Factor g in the term (g/2) |∇u|² on the left side. [length²/(time · u)]
         reaction: Monomials of the components, a list of tables.
+        projection: Whether a pressure keeps the divergence of the velocity at 0 (incompressible
+            flow). The initial velocity is the projection of the Gaussian field.
     """
 
     convection: EachOrLaw = 0.0
     conservative_convection: EachOrLaw = 0.0
     gradient_norm: EachOrLaw = 0.0
     reaction: Annotated[tuple[Monomial, ...], Field(strict=False)] = ()
+    projection: Annotated[bool, Field(exclude_if=lambda taken: not taken)] = False
 
 
 # Writes the equations of `Terms` as one line of text, or as LaTeX.
@@ -213,6 +218,9 @@ def _written(terms: Terms, names: Sequence[str], by: Notation) -> str:
     right = [_right(terms, names, by, k) for k in range(terms.components)]
     left = [by.in_time.format(u=u) for u in names]
     equations = [f"{lhs} = {rhs or '0'}" for lhs, rhs in zip(left, right, strict=True)]
+    if terms.projection:
+        derivatives = (by.along.format(u=u, x=x) for u, x in zip(names, "xyz", strict=False))
+        equations.append(f"{' + '.join(derivatives)} = 0")
     return by.separator.join(equations) if any(right) else ""
 
 
@@ -245,6 +253,12 @@ def _right(terms: Terms, names: Sequence[str], by: Notation, k: int) -> str:
                 for c, text in coefficients
             ),
             *((c, _monomial(names, powers, by)) for of, c, powers in terms.reaction if of == k),
+            *(
+                (c, by.diffusion.format(u=f"({_monomial(names, powers, by)})"))
+                for of, c, powers in terms.laplacians
+                if of == k
+            ),
+            *([(-1.0, by.along.format(u="p", x=axes[k]))] if terms.projection else []),
         ],
         by,
     )
@@ -340,7 +354,9 @@ class SemilinearProblem(Problem):
             convection=numbers(nonlinear, "convection"),
             conservative_convection=numbers(nonlinear, "conservative_convection"),
             gradient_norm=numbers(nonlinear, "gradient_norm"),
-            reaction=tuple(self._monomials()),
+            reaction=tuple(self._monomials(laplacian=False)),
+            laplacians=tuple(self._monomials(laplacian=True)),
+            projection=nonlinear.projection,
         )
         if terms.velocity and any(
             len(set(b)) > 1 for b in (terms.convection, terms.conservative_convection)
@@ -360,7 +376,7 @@ class SemilinearProblem(Problem):
             )
         return tuple(spread(row, self.dimension, "linear.advection") for row in rows)  # pyright: ignore
 
-    def _monomials(self) -> Iterator[tuple[int, float, tuple[int, ...]]]:
+    def _monomials(self, laplacian: bool) -> Iterator[tuple[int, float, tuple[int, ...]]]:
         names = list(self.components)
         for index, monomial in enumerate(self.nonlinear.reaction):
             key, name, powers = f"nonlinear.reaction.{index}", monomial.of, monomial.powers
@@ -371,7 +387,13 @@ class SemilinearProblem(Problem):
                     f"{key}.powers has {len(powers)} numbers, expected one for each of "
                     f"{', '.join(names)}"
                 )
-            yield names.index(name), number_of(monomial.coefficient), powers
+            if monomial.laplacian and sum(powers) < 2:
+                raise ValueError(
+                    f"{key}: the Laplacian is that of a monomial of degree 2 or more, got "
+                    f"{list(powers)}; linear.diffusion is the Laplacian of a component"
+                )
+            if monomial.laplacian == laplacian:
+                yield names.index(name), number_of(monomial.coefficient), powers
 
     @property
     def torus(self) -> Torus:
@@ -403,9 +425,27 @@ class SemilinearProblem(Problem):
                 f"solver.resolution >= {least + least % 2}, got {solving}"
             )
         self.initial.check(len(self.components))
+        if terms.projection:
+            self._check_projection(terms)
         self.initial.field(self.dimension)  # raises for an exponent that is too small
         self._check_step(terms)
         return self
+
+    def _check_projection(self, terms: Terms) -> None:
+        linear = (terms.advection, terms.diffusion, terms.dispersion, terms.hyper_diffusion)
+        others = (terms.conservative_convection, terms.gradient_norm, terms.reaction)
+        needs = {
+            "one component for each of two or three axes": terms.velocity,
+            "the same linear terms in all components": all(
+                len(set(numbers)) == 1 for numbers in (*linear, terms.drag)
+            ),
+            "nonlinear.convection alone": any(terms.convection)
+            and not (any(map(np.any, others)) or terms.laplacians),
+            'initial.law = "gaussian"': isinstance(self.initial, Gaussian),
+        }
+        for need, is_met in needs.items():
+            if not is_met:
+                raise ValueError(f"nonlinear.projection needs {need}")
 
     def _check_step(self, terms: Terms) -> None:
         dt = self.solver.dt
@@ -559,11 +599,14 @@ class SemilinearProblem(Problem):
         stride, count = self.solver.resolution // self.resolution, len(self.components)
         every = (..., *[slice(None, None, stride)] * self.dimension)
         u0 = self.initial.values(torus, count, seed, samples, device)
-        finer = None
+        v0, finer = torus.to_modes(u0), None
+        if self.nonlinear.projection:
+            v0 = array_namespace(v0).sum(constant(projection(torus), v0) * v0[:, None], axis=2)
+            u0 = torus.to_points(v0)
         if isinstance(self.initial, Bounded):  # not a finite Fourier sum
             on_finer = self.initial.values(torus.finer, count, seed, samples, device)
             finer = torus.finer.to_modes(on_finer)
-        solution = solver.solve(torus.to_modes(u0), list(self.times), finer=finer)
+        solution = solver.solve(v0, list(self.times), finer=finer)
         xp = array_namespace(u0)
         values = {"a": u0, "u": torus.to_points(solution.v)}
         check_size(values["u"])
@@ -601,7 +644,13 @@ class SemilinearProblem(Problem):
         )
         solver = self.solver
         solved = solved_checks(solver.dt, solver.tolerance)
-        return StoreChecks((*self.initial.checks(grids, count), *solved, *evolution.checks()))
+        return StoreChecks(
+            (
+                *self.initial.checks(grids, count, self.nonlinear.projection),
+                *solved,
+                *evolution.checks(),
+            )
+        )
 
 
 @lru_cache(maxsize=4)

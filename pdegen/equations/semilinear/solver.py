@@ -27,7 +27,11 @@ class Terms:
 
     On d > 1 axes, d components form a velocity u = (u_1, ..., u_d). Its convection is b (u·∇)u, or
     (b/2) ∇·(u u) in conservative form. The convection of any other component u is b u Σ_j ∂_j u,
-    which equals the conservative form (b/2) Σ_j ∂_j u². R is a sum of monomials.
+    which equals the conservative form (b/2) Σ_j ∂_j u². R is a sum of monomials, and of Laplacians
+    of monomials of degree 2 or more.
+
+    With a projection, the flow is incompressible: the convection of the velocity is projected onto
+    the fields of divergence 0, which is what the gradient of a pressure on the right side does.
     """
 
     axes: int  # number of axes of the torus
@@ -41,6 +45,9 @@ class Terms:
     gradient_norm: Numbers  # g
     # monomials of R: index of the component, coefficient, and power of each component
     reaction: tuple[tuple[int, float, Powers], ...]
+    # in the same form, the monomials of which R has the Laplacian
+    laplacians: tuple[tuple[int, float, Powers], ...] = ()
+    projection: bool = False  # whether div u = 0
 
     @property
     def components(self) -> int:
@@ -91,6 +98,19 @@ class Terms:
                 polynomial[powers[component]] += coefficients.get(component, 0.0)
         return polynomial
 
+    def laplacian_of(self, component: int) -> Float[np.ndarray, " powers"] | None:
+        """Polynomial q, by rising powers, of the term Δq in the equation of a component.
+
+        None if q depends on other components too.
+        """
+        own = [(c, powers) for of, c, powers in self.laplacians if of == component]
+        if any(sum(powers) != powers[component] for _, powers in own):
+            return None
+        polynomial = np.zeros(2 + max((powers[component] for _, powers in own), default=0))
+        for coefficient, powers in own:
+            polynomial[powers[component]] += coefficient
+        return polynomial
+
     @property
     def positive(self) -> bool:
         """Whether the reaction keeps components >= 0: no component decreases where it is 0."""
@@ -112,7 +132,8 @@ class Terms:
     def degree(self) -> int:
         """Largest number of factors in a product of components; 1 if there are no products."""
         products = self.transported or any(self.gradient_norm)
-        return max(1, 2 * products, *map(sum, self.monomials))
+        laplacians = (sum(powers) for _, c, powers in self.laplacians if c)
+        return max(1, 2 * products, *map(sum, self.monomials), *laplacians)
 
     @property
     def diagonal(self) -> bool:
@@ -122,7 +143,8 @@ class Terms:
     @property
     def odd(self) -> bool:
         """Whether u(x) -> -u(-x) maps solutions to solutions."""
-        even = [p for p in self.monomials if sum(p) % 2 == 0]
+        powers = [*self.monomials, *(p for _, c, p in self.laplacians if c)]
+        even = [p for p in powers if sum(p) % 2 == 0]
         return not (np.any(self.advection) or any((*self.dispersion, *self.gradient_norm)) or even)
 
     def linear(self, torus: Torus) -> Symbol:
@@ -182,6 +204,7 @@ class Terms:
         if any(self.gradient_norm):
             sums.add_slopes()
         sums.add_reaction()
+        sums.add_laplacians()
         return sums.nonlinear(device)
 
     def solver(self, torus: Torus, dt: float, tolerance: float, device: str | None) -> Semilinear:
@@ -215,6 +238,22 @@ def family_solver(
 def _column(numbers: Numbers, axes: int) -> Float[np.ndarray, " components *ones"]:
     """One number for each component, shaped to broadcast over `axes` further axes."""
     return np.reshape(numbers, (-1, *[1] * axes))
+
+
+def projection(torus: Torus) -> Float[np.ndarray, "axes axes *modes"]:
+    """The symbol δ_ij - k_i k_j/|k|² of the projection onto vector fields of divergence 0.
+
+    It is the identity for the mean.
+
+    >>> from pdegen.domains import PeriodicGrid
+    >>> torus = Torus((PeriodicGrid(16), PeriodicGrid(12, length=2.0)))
+    >>> p = projection(torus)
+    >>> bool(np.allclose(sum(d * p[i] for i, d in enumerate(torus.d)), 0, atol=1e-12))
+    True
+    """
+    k = np.stack([np.broadcast_to(k, torus.shape) for k in torus.wave_numbers])
+    identity = np.eye(len(k)).reshape(len(k), len(k), *[1] * len(k))
+    return identity + k[:, None] * k * torus.inverse_laplacian
 
 
 @dataclass
@@ -270,7 +309,7 @@ class _Sums:
     def add_rotation(self) -> None:
         """The convection -b (u·∇)u_i = -b ∂_i|u|²/2 + b Σ_j ω_ij u_j of a velocity u.
 
-        ω_ij = ∂_i u_j - ∂_j u_i is the vorticity.
+        ω_ij = ∂_i u_j - ∂_j u_i is the vorticity. A projection removes the gradient of |u|²/2.
         """
         u, d, b = self.values(), self.torus.d, self.terms.convection[0]
         sums = [list[Monomial]() for _ in u]
@@ -278,6 +317,10 @@ class _Sums:
             omega = self.field_of((j, b * d[i]), (i, -b * d[j]))
             sums[i].append((1.0, (omega, u[j])))
             sums[j].append((-1.0, (omega, u[i])))
+        if self.terms.projection:
+            for monomials, symbols in zip(sums, projection(self.torus), strict=True):
+                self.product(monomials, *enumerate(symbols))
+            return
         squares = [(1.0, (v, v)) for v in u]
         self.product(squares, *((i, -0.5 * b * d[i]) for i in range(len(u))))
         for i, monomials in enumerate(sums):
@@ -306,8 +349,7 @@ class _Sums:
                     self.coupling.append((component, powers.index(1), coefficient))
             if degree < 2:
                 continue
-            factors = [k for k, power in enumerate(powers) for _ in range(power)]
-            product = tuple(self.field_of((k, None)) for k in factors)
+            product = self._factors(powers)
             if len(coefficients) > 1:
                 targets = [(k, np.array(c, complex)) for k, c in coefficients.items()]
                 self.product([(1.0, product)], *targets)
@@ -316,6 +358,19 @@ class _Sums:
                 alone.setdefault(component, []).append((coefficient, product))
         for component, monomials in alone.items():
             self.product(monomials, (component, None))
+
+    def add_laplacians(self) -> None:
+        """The Laplacians of monomials, with one transform for each component."""
+        for component in range(self.terms.components):
+            own = [(c, p) for of, c, p in self.terms.laplacians if of == component and c]
+            if own:
+                monomials = [(c, self._factors(powers)) for c, powers in own]
+                self.product(monomials, (component, self.torus.laplacian))
+
+    def _factors(self, powers: Powers) -> tuple[int, ...]:
+        """The fields whose product is a monomial."""
+        factors = [k for k, power in enumerate(powers) for _ in range(power)]
+        return tuple(self.field_of((k, None)) for k in factors)
 
     def _add_constant(self, component: int, value: float) -> None:
         """A constant source, which acts on the mode 0 only."""
