@@ -14,7 +14,8 @@ from numpy.polynomial import Polynomial
 from pdegen.checks.check import EPSILON, Bound, Check, Distinct, Values, stated_error
 from pdegen.checks.evolution import Evolution
 from pdegen.equations.semilinear.solver import Numbers, Terms
-from pdegen.numerics.spectral import Torus
+from pdegen.numerics.semilinear import Modes, Nonlinear
+from pdegen.numerics.spectral import Symbol, Torus, even_extension
 
 Moments = Float[np.ndarray, "batch times components"]
 Quantity = Callable[["_OutputBatch"], tuple[Moments, Moments]]  # from a batch to values and limits
@@ -48,10 +49,14 @@ class _OutputBatch:
     `exact` states whether the output grid resolves all modes.
     """
 
-    def __init__(self, values: Values, torus: Torus, shape: tuple[int, int], exact: bool) -> None:
+    def __init__(
+        self, values: Values, torus: Torus, shape: tuple[int, int], exact: bool, walls: bool
+    ) -> None:
         def frames(name: str, times: int) -> np.ndarray:
-            array = values[name].astype(np.float64)
-            return array.reshape(len(array), times, shape[1], *torus.points)
+            array, halves = values[name].astype(np.float64), 2 if walls else 1
+            cells = (n // halves for n in torus.points)
+            array = array.reshape(len(array), times, shape[1], *cells)
+            return even_extension(array, len(torus.points)) if walls else array
 
         self.torus = torus
         self.w = np.concatenate([frames("a", 1), frames("u", shape[0] - 1)], axis=1)
@@ -109,6 +114,7 @@ class SemilinearClaims:
     output: Torus  # modes of the output grid
     times: tuple[float, ...]  # 0, then the times of u
     tolerance: float  # largest error
+    walls: bool = False  # whether stored values are those of a box, which has no flow through walls
 
     def checks(self) -> Iterator[Check]:
         terms = self.terms
@@ -128,6 +134,8 @@ class SemilinearClaims:
         smooth = smooth and min(terms.diffusion) >= 0
         smooth = smooth and not (terms.projection or terms.laplacians)
         flows = not (terms.transported or any(terms.gradient_norm) or np.any(terms.advection))
+        if terms.forced:  # f pushes every quantity
+            alone, flux = [], False
         claims: list[tuple[str, list[int], Quantity]] = []
         if terms.diagonal:  # implies all other claims
             yield self._bound(
@@ -155,15 +163,31 @@ class SemilinearClaims:
             if components:
                 yield self._bound(name, components, quantity)
         evolved = Evolution(
-            terms=lambda torus: (terms.linear(torus), terms.nonlinear(torus)),
+            terms=self._with_source if terms.forced else self._terms,
             degree=terms.degree,
             torus=self.output,
-            components=terms.components,
+            components=terms.components * (2 if terms.forced else 1),
             times=self.times,
             tolerance=self.tolerance,
             folded=self.solving.points != self.output.points,
+            walls=self.walls,
+            constant=terms.forced,
         )
         yield from evolved.checks()
+
+    def _terms(self, torus: Torus) -> tuple[Symbol, Nonlinear | None]:
+        return self.terms.linear(torus), self.terms.nonlinear(torus)
+
+    def _with_source(self, torus: Torus) -> tuple[Symbol, Nonlinear | None]:
+        """The equation of u and f together, where fₜ = 0."""
+        linear, nonlinear = self._terms(torus)
+        assert nonlinear is not None
+
+        def pushed(v: Modes) -> Modes:
+            u, f = np.split(v, 2, axis=1)
+            return np.concatenate([nonlinear(u) + f, np.zeros_like(f)], axis=1)
+
+        return np.concatenate([linear, np.zeros_like(linear)]), pushed
 
     def _bound(self, name: str, components: list[int], quantity: Quantity) -> Bound:
         """A check of a quantity at the time and component where it is nearest to its limit."""
@@ -171,7 +195,7 @@ class SemilinearClaims:
         exact = self.terms.diagonal and self.bounds is None
 
         def worst(values: Values) -> tuple[np.ndarray, np.ndarray]:
-            observed, limit = quantity(_OutputBatch(values, self.output, shape, exact))
+            observed, limit = quantity(_OutputBatch(values, self.output, shape, exact, self.walls))
             observed, limit = (
                 np.broadcast_to(x, observed.shape)[..., components].reshape(len(observed), -1)
                 for x in (observed, limit)

@@ -13,7 +13,7 @@ from array_api_compat import array_namespace
 from pydantic import BeforeValidator, Field, model_validator
 
 from pdegen.checks.check import StoreChecks
-from pdegen.domains import Box, PeriodicGrid
+from pdegen.domains import Box, CellGrid, PeriodicGrid
 from pdegen.equations.base import (
     Problem,
     TimesFromStart,
@@ -34,12 +34,12 @@ from pdegen.equations.semilinear.initial import (
     number,
     spread,
 )
-from pdegen.equations.semilinear.solver import Numbers, Terms, family_solver, projection
+from pdegen.equations.semilinear.solver import Numbers, Terms, integrator, projection
 from pdegen.numerics.device import Array, constant
 from pdegen.numerics.semilinear import Semilinear
 from pdegen.numerics.spectral import Torus
 from pdegen.numerics.transforms import EIGHT, provenance
-from pdegen.sampling.gaussian import PeriodicGaussianField
+from pdegen.sampling.gaussian import PeriodicGaussianField, TorusGaussianField
 from pdegen.sampling.scalars import ScalarLaw, number_of, number_or_law, with_numbers
 from pdegen.schema import Count, Name, Positive, Size, Strict, Tolerance, brief, near
 from pdegen.store.format import Drawing, Physics
@@ -151,13 +151,15 @@ class Notation(NamedTuple):
     flux: str  # convection in conservative form
     slope: str  # |∇u|²/2
     power: str  # a component to the power {p}
+    source: str  # the source of one of several components
     size: Callable[[float], str]  # a coefficient
     separator: str  # between the equations of two components
 
 
 _PLAIN = Notation(
     "{u}_t", "{u}_{x}", "({u}^2)_{x}", "{u}_{x}{x}{x}", "{u}_xx", "{u}_xxxx", "{third}",
-    "{u} {gradient}", "{squares}/2", "({u}_x)^2/2", "{u}^{p}", "{:.6g}".format, "; ",
+    "{u} {gradient}", "{squares}/2", "({u}_x)^2/2", "{u}^{p}", "f_{u}",
+    "{:.6g}".format, "; ",
 )  # fmt: skip
 _PLAIN_SPACE = _PLAIN._replace(
     diffusion="laplace {u}",
@@ -171,7 +173,7 @@ _PLAIN_VELOCITY = _PLAIN_SPACE._replace(convection="({all}).grad {u}", flux="div
 _LATEX = Notation(
     "{u}_t", "{u}_{x}", "({u}^2)_{x}", "{u}_{{{x}{x}{x}}}", "{u}_{{xx}}", "{u}_{{xxxx}}", "{third}",
     "{u} {gradient}", r"\tfrac{{1}}{{2}} {squares}", r"\tfrac{{1}}{{2}} {u}_x^2", "{u}^{{{p}}}",
-    number_formulas, r",\quad ",
+    "f_{{{u}}}", number_formulas, r",\quad ",
 )  # fmt: skip
 _LATEX_SPACE = _LATEX._replace(
     diffusion=r"\Delta {u}",
@@ -259,6 +261,7 @@ def _right(terms: Terms, names: Sequence[str], by: Notation, k: int) -> str:
                 if of == k
             ),
             *([(-1.0, by.along.format(u="p", x=axes[k]))] if terms.projection else []),
+            *([(1.0, "f" if len(names) == 1 else by.source.format(u=u))] if terms.forced else []),
         ],
         by,
     )
@@ -303,16 +306,21 @@ class Discretization(Strict):
 
 @equation
 class SemilinearProblem(Problem):
-    """uₜ = L u + N(u) on the circle, the square or the cubic torus: the map u(0) -> u(times).
+    """uₜ = L u + N(u) + f on the circle, the square or the cubic torus: the map u(0) -> u(times).
+
+    With a source, the map is (u(0), f) -> u(times). With no-flow walls, the domain is a square, and
+    the torus has its even extension.
 
     Args:
         dimension: Number of space dimensions.
+        walls: "none" for the torus, or "no-flow" for a square with ∂u/∂n = 0 on the boundary.
         length: Length of the domain along each axis. [length]
         components: Names of the components of u.
         times: Times of the output. [time]
         resolution: Points of the output along each axis.
         linear, nonlinear: The terms of the equation.
         initial: Distribution of the initial values.
+        source: Distribution of f, which is constant in time.
         solver: Resolution, time step and tolerance of the solver.
     """
 
@@ -322,6 +330,9 @@ class SemilinearProblem(Problem):
     equation: Literal["semilinear"]
     dimension: Literal[1, 2, 3] = 1
     length: Size = 1.0
+    walls: Annotated[
+        Literal["none", "no-flow"], Field(exclude_if=lambda walls: walls == "none")
+    ] = "none"
     components: Annotated[tuple[Name, ...], Field(min_length=1, max_length=8, strict=False)] = (
         "u",
     )
@@ -330,6 +341,7 @@ class SemilinearProblem(Problem):
     linear: Linear = Linear()
     nonlinear: Nonlinear = Nonlinear()
     initial: Annotated[Gaussian | Bounded, Field(discriminator="law")]
+    source: Annotated[Gaussian | None, Field(exclude_if=lambda source: source is None)] = None
     solver: Discretization
 
     @property
@@ -357,6 +369,7 @@ class SemilinearProblem(Problem):
             reaction=tuple(self._monomials(laplacian=False)),
             laplacians=tuple(self._monomials(laplacian=True)),
             projection=nonlinear.projection,
+            forced=self.source is not None,
         )
         if terms.velocity and any(
             len(set(b)) > 1 for b in (terms.convection, terms.conservative_convection)
@@ -401,11 +414,22 @@ class SemilinearProblem(Problem):
         return Torus(self._grids(self.solver.resolution), self.terms.degree)
 
     def _grids(self, n: int) -> tuple[PeriodicGrid, ...]:
-        return (PeriodicGrid(n, self.length),) * self.dimension
+        """The torus with the points of n cells or points along each axis of the domain."""
+        return (PeriodicGrid(self._sides * n, self._sides * self.length),) * self.dimension
+
+    @property
+    def _sides(self) -> int:
+        """Sides of the domain in one of the torus."""
+        return 2 if self._walled else 1
+
+    @property
+    def _walled(self) -> bool:
+        return self.walls == "no-flow"
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        terms, solving, modes = self.terms, self.solver.resolution, self.initial.modes
+        terms, solving = self.terms, self.solver.resolution
+        modes = max(law.modes for law in (self.initial, self.source) if law is not None)
         if len(set(self.components)) < len(self.components):
             raise ValueError(f"components has a name twice: {', '.join(self.components)}")
         if not plain(terms, self.components):
@@ -414,11 +438,14 @@ class SemilinearProblem(Problem):
             if n < 4 or n % 2:
                 raise ValueError(f"{name} must be even and >= 4, got {n}")
         check_divides(self.resolution, solving)
-        if self.resolution < 2 * modes + 2:
+        if self._walled:
+            self._check_walls(terms)
+        if self._sides * self.resolution < 2 * modes + 2:
             raise ValueError(
-                f"initial.modes = {modes} need resolution >= {2 * modes + 2}, got {self.resolution}"
+                f"initial.modes = {modes} need resolution >= {(2 * modes + 2) // self._sides}, got "
+                f"{self.resolution}"
             )
-        least = (terms.degree + 1) * modes + 1
+        least = math.ceil(((terms.degree + 1) * modes + 1) / self._sides)
         if solving < least:
             raise ValueError(
                 f"products of {terms.degree} factors of initial.modes = {modes} need "
@@ -427,9 +454,27 @@ class SemilinearProblem(Problem):
         self.initial.check(len(self.components))
         if terms.projection:
             self._check_projection(terms)
-        self.initial.field(self.dimension)  # raises for an exponent that is too small
+        for law in (self.initial, self.source):
+            if law is not None:  # raises for an exponent that is too small
+                law.field(self.dimension, self._walled)
+        if self.source is not None:
+            self.source.check(len(self.components))
         self._check_step(terms)
         return self
+
+    def _check_walls(self, terms: Terms) -> None:
+        odd = np.any(terms.advection) or any(terms.dispersion) or terms.transported
+        if self.dimension != 2 or odd:
+            raise ValueError(
+                'walls = "no-flow" needs dimension 2, and terms that reflections do not change: no '
+                "advection, dispersion or convection"
+            )
+        if not self.solver.resolution // self.resolution % 2:
+            raise ValueError(
+                f"with walls, solver.resolution must be an odd multiple of resolution = "
+                f"{self.resolution}, such that centres of cells are centres, got "
+                f"{self.solver.resolution}"
+            )
 
     def _check_projection(self, terms: Terms) -> None:
         linear = (terms.advection, terms.diffusion, terms.dispersion, terms.hyper_diffusion)
@@ -442,6 +487,7 @@ class SemilinearProblem(Problem):
             "nonlinear.convection alone": any(terms.convection)
             and not (any(map(np.any, others)) or terms.laplacians),
             'initial.law = "gaussian"': isinstance(self.initial, Gaussian),
+            "no source": not terms.forced,
         }
         for need, is_met in needs.items():
             if not is_met:
@@ -493,14 +539,17 @@ class SemilinearProblem(Problem):
 
     def _speeds(self) -> tuple[float, float]:
         """A typical value of |u| (`Initial.speed`), and the root mean square of ∂g/∂x."""
-        field = self.initial.field(self.dimension)
+        field = self.initial.field(self.dimension, self._walled)
         field = replace(field, modes=min(field.modes, _SPEED_MODES))
         if isinstance(field, PeriodicGaussianField):
             square = np.arange(1, field.modes + 1) ** 2
-        else:
+        elif isinstance(field, TorusGaussianField):
             square = np.sum(field.wave_vectors**2, axis=1)
+        else:
+            square = np.sum(np.indices(field.mode_stds.shape) ** 2, axis=0) / 4
         energy = float(np.sum((2 * np.pi / self.length) ** 2 * square * field.mode_stds**2))
-        speed = self.initial.speed(len(self.components), math.sqrt(field.pointwise_variance))
+        variance = float(np.sum(field.mode_stds**2))
+        speed = self.initial.speed(len(self.components), math.sqrt(variance))
         return speed, math.sqrt(energy / self.dimension)
 
     @property
@@ -511,6 +560,8 @@ class SemilinearProblem(Problem):
 
     @property
     def _where(self) -> str:
+        if self._walled:
+            return "square with no-flow walls of side"
         return ("circle of length", "square torus of side", "cubic torus of side")[
             self.dimension - 1
         ]
@@ -530,14 +581,18 @@ class SemilinearProblem(Problem):
 
     @property
     def domain(self) -> Box:
+        if self._walled:
+            return Box((CellGrid(self.resolution, self.length),) * self.dimension)
         return Box(self._grids(self.resolution))
 
     def variables(self) -> tuple[Variable, ...]:
         domain = self.domain
         channels = self.components if len(self.components) > 1 else ()
         steps = "largest time step: solver.dt, halved until the error met the tolerance"
+        source = function(domain, "f", "input", "source f(x)", channels=channels)
         return (
             function(domain, "a", "input", "initial value u(x, 0)", channels=channels),
+            *(() if self.source is None else (source,)),
             function(
                 domain, "u", "target", "solution u(x, t)", times=self.times, channels=channels
             ),
@@ -550,23 +605,31 @@ class SemilinearProblem(Problem):
         return (times(self.times),)
 
     def physics(self) -> Physics:
-        symmetries = ("shift",)
-        if self.terms.odd and self.dimension == 1 and self.initial.symmetric:
+        laws = {
+            key: law
+            for key, law in (("initial", self.initial), ("source", self.source))
+            if law is not None
+        }
+        symmetries = ("square",) if self._walled else ("shift",)
+        odd = self.terms.odd and all(law.symmetric for law in laws.values())
+        if odd and not self._walled:
             symmetries = ("shift", "odd-reflection")
+        drawn = ("a", "u") if self.source is None else ("a", "f", "u")
         return Physics(
             symmetries=symmetries,
-            sentences={"initial": self.initial.sentence},
+            sentences={key: law.sentence(self._walled) for key, law in laws.items()},
             parameters=self.parameter_laws,
-            drawing={"a": Drawing("a"), "u": Drawing("u")},
+            drawing={name: Drawing(name) for name in drawn},
         )
 
     @property
     def streams_per_sample(self) -> int:
-        return self.initial.fields(len(self.components))
+        count = len(self.components)
+        return self.initial.fields(count) + (0 if self.source is None else count)
 
     @property
     def floats_per_sample(self) -> int:
-        points = len(self.components) * self.solver.resolution**self.dimension
+        points = len(self.components) * math.prod(self.torus.points)
         arrays, for_each_time = _ARRAYS[self.dimension]
         return (arrays + for_each_time * len(self.times)) * points
 
@@ -575,8 +638,7 @@ class SemilinearProblem(Problem):
 
         Initial values and solutions are computed on the solver's grid, which resolves them.
         """
-        torus, solver = _built(self, device)  # pyright: ignore[reportArgumentType]: frozen
-        return self._solution(seed, samples, device, torus, solver)
+        return self._solution(seed, samples, device, [])
 
     def solve_family(
         self, seed: int, samples: range, device: str | None = None
@@ -585,8 +647,7 @@ class SemilinearProblem(Problem):
         if not all(key.startswith("linear.") for key in self.laws):
             return super().solve_family(seed, samples, device)
         terms = [self.of_sample(seed, sample).terms for sample in samples]
-        solver = family_solver(terms, self.torus, self._dt, self.solver.tolerance, device)
-        return self._solution(seed, samples, device, self.torus, solver)
+        return self._solution(seed, samples, device, terms)
 
     @property
     def _dt(self) -> float:
@@ -594,21 +655,32 @@ class SemilinearProblem(Problem):
         return math.inf if self.solver.dt is None else self.solver.dt
 
     def _solution(
-        self, seed: int, samples: range, device: str | None, torus: Torus, solver: Semilinear
+        self, seed: int, samples: range, device: str | None, terms: Sequence[Terms]
     ) -> dict[str, Array]:
+        """The values of samples; `terms` are those of each sample if they differ."""
+        torus, solver = _built(self, device)  # pyright: ignore[reportArgumentType]: frozen
         stride, count = self.solver.resolution // self.resolution, len(self.components)
-        every = (..., *[slice(None, None, stride)] * self.dimension)
-        u0 = self.initial.values(torus, count, seed, samples, device)
+        inner = slice((stride - 1) // 2 if self._walled else 0, self.solver.resolution, stride)
+        every = (..., *[inner] * self.dimension)
+        of_law = (count, seed, samples, device, self._walled)
+        u0 = self.initial.values(torus, *of_law)
         v0, finer = torus.to_modes(u0), None
         if self.nonlinear.projection:
             v0 = array_namespace(v0).sum(constant(projection(torus), v0) * v0[:, None], axis=2)
             u0 = torus.to_points(v0)
         if isinstance(self.initial, Bounded):  # not a finite Fourier sum
-            on_finer = self.initial.values(torus.finer, count, seed, samples, device)
+            on_finer = self.initial.values(torus.finer, *of_law)
             finer = torus.finer.to_modes(on_finer)
+        values = {"a": u0}
+        if self.source is not None:
+            values["f"] = self.source.values(torus, *of_law, self.initial.fields(count))
+        if terms or "f" in values:
+            f = torus.to_modes(values["f"]) if "f" in values else None
+            common = terms or [self.terms]
+            solver = integrator(common, torus, self._dt, self.solver.tolerance, device, f)
         solution = solver.solve(v0, list(self.times), finer=finer)
         xp = array_namespace(u0)
-        values = {"a": u0, "u": torus.to_points(solution.v)}
+        values["u"] = torus.to_points(solution.v)
         check_size(values["u"])
         shapes = {v.name: (len(samples), *v.shape) for v in self.variables()}  # without axes of 1
         store = {
@@ -641,20 +713,18 @@ class SemilinearProblem(Problem):
             output=Torus(grids, 1),
             times=(0.0, *self.times),
             tolerance=self.solver.tolerance,
+            walls=self._walled,
         )
+        laws = [*self.initial.checks("a", self.domain, count, self.nonlinear.projection)]
+        if self.source is not None:
+            laws += self.source.checks("f", self.domain, count, projection=False)
         solver = self.solver
         solved = solved_checks(solver.dt, solver.tolerance)
-        return StoreChecks(
-            (
-                *self.initial.checks(grids, count, self.nonlinear.projection),
-                *solved,
-                *evolution.checks(),
-            )
-        )
+        return StoreChecks((*laws, *solved, *evolution.checks()))
 
 
 @lru_cache(maxsize=4)
 def _built(problem: SemilinearProblem, device: str | None) -> tuple[Torus, Semilinear]:
     """The torus and the solver of a problem."""
     torus, terms, solver = problem.torus, problem.terms, problem.solver
-    return torus, terms.solver(torus, problem._dt, solver.tolerance, device)  # pyright: ignore
+    return torus, integrator([terms], torus, problem._dt, solver.tolerance, device)  # pyright: ignore

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations, combinations_with_replacement
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Complex, Float
 
+from pdegen.numerics.device import Array, constant
 from pdegen.numerics.semilinear import Nonlinear, Rows, Semilinear
 from pdegen.numerics.spectral import Monomial, Part, Pseudospectral, Symbol, Torus
 
@@ -48,6 +49,7 @@ class Terms:
     # in the same form, the monomials of which R has the Laplacian
     laplacians: tuple[tuple[int, float, Powers], ...] = ()
     projection: bool = False  # whether div u = 0
+    forced: bool = False  # whether R includes a field f of each sample, which is constant in time
 
     @property
     def components(self) -> int:
@@ -138,7 +140,7 @@ class Terms:
     @property
     def diagonal(self) -> bool:
         """Whether the modes are decoupled, so that v = e^(Lt) v₀."""
-        return self.degree == 1 and not self.monomials
+        return self.degree == 1 and not self.monomials and not self.forced
 
     @property
     def odd(self) -> bool:
@@ -207,32 +209,46 @@ class Terms:
         sums.add_laplacians()
         return sums.nonlinear(device)
 
-    def solver(self, torus: Torus, dt: float, tolerance: float, device: str | None) -> Semilinear:
-        """The time integrator of the equation."""
 
-        def terms(torus: Torus) -> tuple[Symbol, Nonlinear | None]:
-            return self.linear(torus), self.nonlinear(torus, device)
-
-        return Semilinear(torus, terms, dt, tolerance)
-
-
-def family_solver(
-    terms: Sequence[Terms], torus: Torus, dt: float, tolerance: float, device: str | None
+def integrator(
+    terms: Sequence[Terms],
+    torus: Torus,
+    dt: float,
+    tolerance: float,
+    device: str | None,
+    source: Complex[Array, "batch components *modes"] | None = None,
 ) -> Semilinear:
-    """The time integrator of samples that differ in the coefficients of their linear terms.
+    """The time integrator of the equation of samples.
 
     Args:
-        terms: The terms of each sample. All have the same nonlinear terms.
+        terms: The terms of each sample, which may differ in the coefficients of their linear terms;
+            a single entry is that of all samples.
+        torus: The torus of the solver.
+        dt: Largest time step.
+        tolerance: Largest accepted error.
+        device: Device of the tensors; None for NumPy arrays.
+        source: The modes of f of each sample, if there is such a field.
     """
+    by_sample = len(terms) > 1
 
     def parts(torus: Torus) -> tuple[Symbol, Nonlinear | None]:
-        linear = np.stack([of_sample.linear(torus) for of_sample in terms])
-        return linear, terms[0].nonlinear(torus, device)
+        linear = terms[0].linear(torus)
+        if by_sample:
+            linear = np.stack([of_sample.linear(torus) for of_sample in terms])
+        nonlinear = terms[0].nonlinear(torus, device)
+        if source is not None and nonlinear is not None:
+            f, fixed = torus.padded(source), nonlinear.source
+            f = f if fixed is None else f + constant(fixed, f)
+            nonlinear = replace(nonlinear, source=f)
+        return linear, nonlinear
 
     def of_rows(rows: Rows) -> Semilinear:
-        return family_solver([terms[int(k)] for k in rows], torus, dt, tolerance, device)
+        of_samples = [terms[int(k)] for k in rows] if by_sample else terms
+        f = None if source is None else source[rows]
+        return integrator(of_samples, torus, dt, tolerance, device, f)
 
-    return Semilinear(torus, parts, dt, tolerance, of_rows=of_rows)
+    differ = by_sample or source is not None
+    return Semilinear(torus, parts, dt, tolerance, of_rows=of_rows if differ else None)
 
 
 def _column(numbers: Numbers, axes: int) -> Float[np.ndarray, " components *ones"]:
