@@ -14,7 +14,8 @@ from operators.testing.checks import ContractError, close, refused, settled
 from pdegen.domains import Box, Cloud, Curvilinear
 
 # 16 or 12 sensors along each axis, as those of DeepONet in the tests, are among the points
-BOXES = {"periodic": (32, 16, 12), "cell": (36, 12, 15), "nodal": (23, 12, 14)}
+BOXES = {"periodic": (32, 16), "cell": (36, 12), "nodal": (23, 12)}
+CUBES = {"periodic": (12, 16, 14), "cell": (15, 12, 14), "nodal": (13, 12, 14)}
 COUNTS = (40, 33, 17)  # points of the samples of a padded cloud
 SHARED = [*BOXES, "curvilinear", "cloud"]
 WAYS = [*SHARED, "curvilinear by sample", "cloud by sample", "cloud padded"]
@@ -46,8 +47,9 @@ def points_of(way: str, dim: int) -> Tensor:
     if kind == "cloud":
         return torch.rand(*samples, 40, dim, dtype=torch.float64)
     if kind in BOXES:
-        return torch.from_numpy(getattr(Box, kind)(*BOXES[kind][:dim]).points)
-    x = torch.from_numpy(Box.cell(*(18, 12)[:dim]).points)
+        shape = CUBES[kind] if dim == 3 else BOXES[kind][:dim]
+        return torch.from_numpy(getattr(Box, kind)(*shape).points)
+    x = torch.from_numpy(Box.cell(*(18, 12, 10)[:dim]).points)
     bend = 0.1 * torch.rand(*samples, *[1] * dim, dim, dtype=torch.float64)
     return x + bend * torch.sin(torch.pi * x).prod(-1, keepdim=True)
 
@@ -103,7 +105,7 @@ def batch_equals_its_samples_and_padding_changes_nothing(model: Operator, way: s
 
 def other_domains_are_refused(model: Operator) -> None:
     """Domains, points and padding that are not declared raise ValueError in one line."""
-    x = points_of("cloud by sample", model.dim)
+    x = points_of("curvilinear by sample", model.dim)
     a = torch.zeros(3, *x.shape[1:-1], model.in_channels, dtype=torch.float64)
     for kind, domain in DOMAINS.items():
         if kind in model.domains:

@@ -352,13 +352,18 @@ DIMS = {
 ALL = [(label, dim) for label, dims in DIMS.items() for dim in dims]
 # of each operator, in its lowest dimension
 FIRST = {name: (label, min(DIMS[label])) for name, label in PLAIN.items()}.values()
-# each operator in each dimension, its other layers in the highest one; the rest is slow, and so are
-# the attentions of `galerkin-transformer-2d` that `galerkin-transformer` has too
+# each operator in one and two dimensions, its other layers in the highest one; the rest is slow,
+# and so are the attentions of `galerkin-transformer-2d` that `galerkin-transformer` has too
+CUBIC = {"fno", "f-fno", "unet", "galerkin-transformer", "transolver", "gnot", "lno", "ono",
+         "flare", "ipot"}  # fmt: skip
 QUICK = {
     (label, dim)
     for label, dim in ALL
-    if label in PLAIN.values()
-    or (dim == DIMS[label][-1] and CASES[label].name != "galerkin-transformer-2d")
+    if (
+        (dim < 3 or CASES[label].name in CUBIC)
+        if label in PLAIN.values()
+        else dim == DIMS[label][-1] and CASES[label].name != "galerkin-transformer-2d"
+    )
 }
 
 
