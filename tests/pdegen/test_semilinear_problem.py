@@ -9,6 +9,7 @@ import pytest
 
 from pdegen.equations.base import SampleError
 from pdegen.equations.semilinear.problem import SemilinearProblem
+from pdegen.equations.semilinear.solver import integrator
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
 from tests.pdegen import small
@@ -118,7 +119,7 @@ def test_the_limit_of_the_step_is_where_it_becomes_unstable():
         problem = of(0.01)
         v0, _ = started(problem, range(1))
         v0[..., -1] += 1e-9
-        solver = problem.terms.solver(problem.torus, limit * factor, 1e99, None)
+        solver = integrator([problem.terms], problem.torus, limit * factor, 1e99, None)
         last = solver.discrete.march(v0, [50.0], solver.dt)[0][0, 0, 0, -1]
         assert (not abs(last) < 1e-8) == grows  # it may be infinite
 
