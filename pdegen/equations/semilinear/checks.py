@@ -118,7 +118,9 @@ class SemilinearClaims:
 
     def checks(self) -> Iterator[Check]:
         terms = self.terms
-        alone = [k for k in range(terms.components) if terms.reacts_alone(k)]
+        # f pushes every quantity
+        own = [] if terms.forced else range(terms.components)
+        alone = [k for k in own if terms.reacts_alone(k)]
         flux = not any(terms.gradient_norm) and (
             terms.projection or not (terms.velocity and any(terms.convection))
         )
@@ -132,10 +134,8 @@ class SemilinearClaims:
             terms.velocity and any(terms.conservative_convection)
         )
         smooth = smooth and min(terms.diffusion) >= 0
-        smooth = smooth and not (terms.projection or terms.laplacians)
+        smooth = smooth and not (terms.projection or terms.laplacians or terms.forced)
         flows = not (terms.transported or any(terms.gradient_norm) or np.any(terms.advection))
-        if terms.forced:  # f pushes every quantity
-            alone, flux = [], False
         claims: list[tuple[str, list[int], Quantity]] = []
         if terms.diagonal:  # implies all other claims
             yield self._bound(
