@@ -122,7 +122,9 @@ class Differences:
         steepest = sum(abs(c) for c in SECOND) * 2 - CENTRE  # of the second difference
         square = self.problem.dimension * steepest / self.spacing**2
         linear = self.problem.linear
-        fastest = np.max(np.abs(linear.diffusion) * square + linear.hyper_diffusion * square**2)
+        fastest = np.max(
+            np.abs(linear.diffusion) * square + np.abs(linear.hyper_diffusion) * square**2
+        )
         found = solve_ivp(
             lambda _, u: self(u.reshape(u0.shape)).ravel(), (0.0, times[-1]), u0.ravel(),
             method="DOP853", t_eval=times, rtol=1e-8, atol=1e-9,
