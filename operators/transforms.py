@@ -105,13 +105,13 @@ class Boundary:
 # Symmetries of solution maps: drawn at random for data augmentation, or averaged over.
 
 
-class CircleSymmetries:
-    """Random symmetries of equations on the circle, drawn separately for each sample of a batch.
+class TorusSymmetries:
+    """Random symmetries of equations on a torus, drawn separately for each sample of a batch.
 
-    The symmetries are shifts by grid points, u(x, t) -> u(x - s, t), and the odd reflection,
-    u(x, t) -> -u(-x, t). Both map solutions to solutions, for example those of Burgers' equation.
-    They do not change the distribution of a homogeneous symmetric random field. The same symmetry
-    is applied to the input and the target of a sample.
+    The symmetries are shifts by grid points along each axis, u(x, t) -> u(x - s, t), and the odd
+    reflection, u(x, t) -> -u(-x, t). Both map solutions to solutions, for example those of Burgers'
+    equation on the circle. They do not change the distribution of a homogeneous symmetric random
+    field. The same symmetry is applied to the input and the target of a sample.
     """
 
     def __init__(self, shift: bool = True, reflection: bool = True) -> None:
@@ -124,27 +124,30 @@ class CircleSymmetries:
         return {name for name, is_drawn in drawn.items() if is_drawn}
 
     def check(self, domain: Domain) -> None:
-        """Raise ValueError if the domain is not a circle."""
-        if not isinstance(domain, Box) or domain.kinds != ("periodic",):
+        """Raise ValueError if the domain is not a torus."""
+        if not isinstance(domain, Box) or set(domain.kinds) != {"periodic"}:
             raise ValueError(
-                f"shift and reflection need one periodic axis, the data have {domain.kind} axes "
+                f"shift and reflection need periodic axes, the data have {domain.kind} axes "
                 f"{' x '.join(domain.kinds)}"
             )
 
     def __call__(
-        self, a: Float[Tensor, "batch n c_in"], u: Float[Tensor, "batch n c_out"]
-    ) -> tuple[Float[Tensor, "batch n c_in"], Float[Tensor, "batch n c_out"]]:
-        batch, n = a.shape[:2]
-        point = torch.arange(n, device=a.device).expand(batch, n)
-        sign = torch.ones(batch, 1, 1, device=a.device, dtype=a.dtype)
+        self, a: Float[Tensor, "batch *grid c_in"], u: Float[Tensor, "batch *grid c_out"]
+    ) -> tuple[Float[Tensor, "batch *grid c_in"], Float[Tensor, "batch *grid c_out"]]:
+        batch, grid = a.shape[0], a.shape[1:-1]
+        mirrored = torch.zeros(batch, 1, dtype=torch.bool, device=a.device)
         if self.reflection:
             mirrored = torch.rand(batch, 1, device=a.device) < 0.5
+        indices = [torch.arange(batch, device=a.device).view(-1, *[1] * len(grid))]
+        for axis, n in enumerate(grid):
+            point = torch.arange(n, device=a.device).expand(batch, n)
             point = torch.where(mirrored, -point, point)
-            sign = torch.where(mirrored[..., None], -sign, sign)
-        if self.shift:
-            point = point + torch.randint(n, (batch, 1), device=a.device)
-        sample = torch.arange(batch, device=a.device)[:, None]
-        return sign * a[sample, point % n], sign * u[sample, point % n]
+            if self.shift:
+                point = point + torch.randint(n, (batch, 1), device=a.device)
+            shape = [n if k == axis else 1 for k in range(len(grid))]
+            indices.append((point % n).view(batch, *shape))
+        sign = torch.where(mirrored, -1.0, 1.0).to(a.dtype).view(batch, *[1] * (a.ndim - 1))
+        return sign * a[tuple(indices)], sign * u[tuple(indices)]
 
 
 class DiagonalShifts:

@@ -138,6 +138,7 @@ class FFNO(GridOperator):
     layers linear.
     """
 
+    dims = (1, 2, 3)
     points_per: ClassVar[Mapping[str, int]] = {"modes": 2}
     presets: ClassVar[Mapping[str, Preset]] = {
         "navier-stokes": Preset({}, 1_072_834, f"{_CODE} torus_li/markov, 24 layers", dim=2),

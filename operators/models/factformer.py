@@ -256,6 +256,7 @@ class FactFormer(Operator):
             its points.
     """
 
+    dims = (1, 2, 3)
     domains = MESHES
     points_by_sample = True
     presets: ClassVar[Mapping[str, Preset]] = {

@@ -104,6 +104,7 @@ class FLARE(FieldOperator):
             have 2.
     """
 
+    dims = (1, 2, 3)
     presets: ClassVar[Mapping[str, Preset]] = {
         "darcy": Preset({"latents": 256, "heads": 16}, 691_009, _SCRIPT, dim=2),
         # on meshes a holds the positions, which are not appended again

@@ -94,6 +94,7 @@ class UFNO(GridOperator):
     first maps point clouds (elasticity) to a grid.
     """
 
+    dims = (1, 2, 3)
     points_per: ClassVar[Mapping[str, int]] = {"modes": 2}
     presets: ClassVar[Mapping[str, Preset]] = {
         # 33,097,829 are published, where a complex weight counts once
@@ -258,6 +259,7 @@ class FNO(GridOperator):
     torch.Size([2, 64, 1])
     """
 
+    dims = (1, 2, 3)
     added = ("period",)
     points_per: ClassVar[Mapping[str, int]] = {"modes": 2}
     presets: ClassVar[Mapping[str, Preset]] = {
@@ -314,7 +316,7 @@ class FNO(GridOperator):
         if len(set(axis_modes)) == 1:
             modes = axis_modes[0]
         elif self.axes == 3:
-            raise ValueError(f"with frames along an axis modes must be one number, got {modes}")
+            raise ValueError(f"on three axes modes must be one number, got {modes}")
         sigma = ACTIVATIONS[activation]
 
         self.lift = nn.Linear(self.features, width)

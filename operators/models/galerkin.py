@@ -102,6 +102,7 @@ class GalerkinTransformer(PointOperator):
     torch.Size([2, 64, 1])
     """
 
+    dims = (1, 2, 3)
     points_per: ClassVar[Mapping[str, int]] = {"modes": 2}
     presets: ClassVar[Mapping[str, Preset]] = (
         {

@@ -187,6 +187,7 @@ class GNOT(TokenOperator):
             cos 2πx and sin 2πx, which have no jump at the ends.
     """
 
+    dims = (1, 2, 3)
     presets: ClassVar[Mapping[str, Preset]] = {
         "darcy": Preset({}, 3_767_306, _SETTINGS, dim=2),
         "navier-stokes": Preset({}, 3_768_458, _SETTINGS, (10, 1), dim=2),

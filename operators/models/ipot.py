@@ -90,6 +90,7 @@ class IPOT(TokenOperator):
         resolution: Twice the highest frequency; this many points in [0, 1] resolve it.
     """
 
+    dims = (1, 2, 3)
     presets: ClassVar[Mapping[str, Preset]] = {
         "burgers": Preset(
             # released: 141,844, including 49,856 idle ones and 13 of the last MLP

@@ -74,6 +74,7 @@ class LNO(TokenOperator):
             computed from x.
     """
 
+    dims = (1, 2, 3)
     presets: ClassVar[Mapping[str, Preset]] = {
         "darcy": Preset({}, 762_113, _RELEASED.format("Darcy"), dim=2),
         "navier-stokes": Preset(

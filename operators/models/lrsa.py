@@ -102,6 +102,7 @@ class LRSA(FieldOperator):
             plain attention.
     """
 
+    dims = (1, 2, 3)
     presets: ClassVar[Mapping[str, Preset]] = {
         "airfoil": Preset(_MESH, 3_542_657, _OURS, (2, 1), dim=2),
         "pipe": Preset(_MESH, 3_542_657, _OURS, (2, 1), dim=2),

@@ -129,6 +129,7 @@ class LSM(TokenOperator):
         deformation_width: Number of features after the first map of the deformation.
     """
 
+    dims = (1, 2, 3)
     presets: ClassVar[Mapping[str, Preset]] = {
         "darcy": Preset({}, 19_195_969, f"{_LIBRARY}, Darcy script: 19.2M", dim=2),
         "navier-stokes": Preset(

@@ -144,6 +144,7 @@ class NeuralOperatorModel(Operator):
             (non_linearity, conv_module) keep their defaults.
     """
 
+    dims = (1, 2, 3)
     package: ClassVar[str] = "neuralop"
     presets: ClassVar[Mapping[str, Preset]] = {
         "darcy": Preset({}, 671_113, "neuraloperator, FNO_Small2d of config/models.py", dim=2)

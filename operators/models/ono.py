@@ -361,6 +361,7 @@ class ONO(TokenOperator):
         jitter: Added to the diagonal of the covariance, as a fraction of its mean.
     """
 
+    dims = (1, 2, 3)
     added = ("value_projection",)
 
     # The counts are those of the released code. thuml/Neural-Solver-Library has two MLPs instead of

@@ -328,6 +328,7 @@ class PiT(TokenOperator):
     another network, `operators.models.pit.PiT2025`.
     """
 
+    dims = (1, 2, 3)
     added = ("latent_points",)
     presets: ClassVar[Mapping[str, Preset]] = {
         "inviscid-burgers": Preset({}, 95_503, _TABLES),

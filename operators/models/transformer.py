@@ -110,6 +110,7 @@ class Transformer(FieldOperator):
             points stores n x n numbers in training.
     """
 
+    dims = (1, 2, 3)
     added = ("encoding",)
     presets: ClassVar[Mapping[str, Preset]] = {
         "burgers-vanilla": Preset(_VANILLA, 22_059_009, _SLIDES.format("vanilla, 22 million")),

@@ -183,6 +183,7 @@ class LinearNO(SliceOperator):
             with permutations of the points.
     """
 
+    dims = (1, 2, 3)
     presets: ClassVar[Mapping[str, Preset]] = {
         "darcy": Preset({}, 1_913_473, _OURS, dim=2),
         "navier-stokes": Preset(
@@ -317,6 +318,7 @@ class TransolverPlus(SliceOperator):
             temperature.
     """
 
+    dims = (1, 2, 3)
     presets: ClassVar[Mapping[str, Preset]] = {
         "darcy": Preset({"coordinates": "lattice"}, 606_921, _OURS_PLUS, dim=2),
         "navier-stokes": Preset(
@@ -452,6 +454,7 @@ class Transolver(SliceOperator):
     would be inverted, and with a larger τ all weights would be nearly equal.
     """
 
+    dims = (1, 2, 3)
     presets: ClassVar[Mapping[str, Preset]] = {
         "darcy": Preset({}, 3_090_113, f"{_LIBRARY}, Darcy script: 3.09M", dim=2),
         "navier-stokes": Preset(

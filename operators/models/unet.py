@@ -37,6 +37,7 @@ class PlainUNet(GridOperator):
     first maps point clouds (elasticity) to a grid.
     """
 
+    dims = (1, 2, 3)
     presets: ClassVar[Mapping[str, Preset]] = {
         "darcy": Preset({}, 69_257_473, f"{_CODE} Darcy: 69.3M", dim=2),
         "navier-stokes": Preset(

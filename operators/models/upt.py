@@ -297,6 +297,7 @@ class UPT(TokenOperator):
     Training would then take longer before predictions improve on the mean of the targets.
     """
 
+    dims = (1, 2, 3)
     presets: ClassVar[Mapping[str, Preset]] = {
         "transient-8m": Preset(_RELEASED, 2_290_947, _FLOWS.format("8M", "7,669,891"), (6, 3), 2),
         "transient-17m": Preset(

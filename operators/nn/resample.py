@@ -2,7 +2,7 @@
 windows and back."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, TypeVar
 
 import torch
@@ -96,14 +96,19 @@ def interpolation(x: Float[Tensor, " n"], y: Float[Tensor, " m"]) -> Float[Tenso
     ) * weight[:, None]
 
 
-def interpolated(u: Image, x: Grid, y: Float[Tensor, "m1 m2 2"]) -> Float[Tensor, "batch m1 m2 c"]:
-    """Bilinear interpolation from the points x to the points y of product grids."""
-    batch, m1 = len(u), len(y)
-    first = interpolation(x[:, 0, 0].contiguous(), y[:, 0, 0])
-    second = interpolation(x[0, :, 1].contiguous(), y[0, :, 1])
-    v = torch.bmm(first.expand(batch, -1, -1), u.flatten(2))  # (batch, m1, n2 c)
-    v = v.unflatten(2, (u.shape[2], -1)).flatten(0, 1)  # (batch m1, n2, c)
-    return torch.bmm(second.expand(batch * m1, -1, -1), v).unflatten(0, (batch, m1))
+def interpolated(
+    u: Float[Tensor, "batch *grid c"],
+    x: Float[Tensor, "*grid dim"],
+    y: Float[Tensor, "*target_grid dim"],
+) -> Float[Tensor, "batch *target_grid c"]:
+    """Linear interpolation along each axis from the points x to the points y of product grids."""
+    for axis in range(x.shape[-1]):
+        line = (*[0] * axis, slice(None), *[0] * (x.ndim - 2 - axis), axis)
+        matrix = interpolation(x[line].contiguous(), y[line])
+        before, after = u.shape[: axis + 1], u.shape[axis + 2 :]
+        v = u.reshape(math.prod(before), x.shape[axis], -1)
+        u = torch.bmm(matrix.expand(len(v), -1, -1), v).view(*before, len(matrix), *after)
+    return u
 
 
 def check_products(x: Float[Tensor, "*grid dim"], y: Float[Tensor, "*target_grid dim"]) -> None:
@@ -278,6 +283,8 @@ class GridOperator(Operator):
     ) -> None:
         super().__init__(in_channels, out_channels, dim)
         at_least(0, frame_channels=frame_channels, frame_padding=frame_padding)
+        if frame_channels and dim > 2:
+            raise ValueError(f"frame_channels needs dim 1 or 2, got {dim}")
         if frame_padding and not frame_channels:
             raise ValueError(f"frame_padding={frame_padding} needs frame_channels, got 0")
         shares = for_each_axis("padding", padding, dim)
@@ -300,6 +307,10 @@ class GridOperator(Operator):
         frame_axis = frame_channels > 0
         self.features = in_channels + self.positions.count + frame_axis
         self.axes = dim + frame_axis
+
+    @classmethod
+    def dims_with(cls, settings: Mapping[str, object]) -> tuple[int, ...]:
+        return (1, 2) if settings.get("frame_channels") else cls.dims
 
     def margins(self, grid: Sequence[int]) -> list[int]:
         """Numbers of zeros before and after each axis, in the order of `nn.functional.pad`."""

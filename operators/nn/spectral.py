@@ -1,7 +1,7 @@
 """Spectral convolutions: learned linear maps of a limited number of Fourier modes."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
@@ -339,7 +339,7 @@ class SpectralLayer(nn.Module):
 
     def __init__(
         self,
-        kind: type[SpectralConv1d] | type[SpectralConv2d],
+        kind: type[SpectralConv1d] | type[SpectralConv2d] | type[SpectralConv3d],
         in_channels: int,
         out_channels: int,
         modes: int,
@@ -357,7 +357,7 @@ class SpectralLayer(nn.Module):
 # Layers of Fourier neural operators: K u + W u + b, where K is convolution with a learned kernel.
 
 
-CONVOLUTIONS = {1: SpectralConv1d, 2: SpectralConv2d, 3: SpectralConv3d}
+SPECTRAL_CONVOLUTIONS = {1: SpectralConv1d, 2: SpectralConv2d, 3: SpectralConv3d}
 ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "gelu": nn.GELU, "silu": nn.SiLU}
 
 
@@ -388,7 +388,7 @@ class FourierLayer(nn.Module):
         if isinstance(modes, list):
             self.convolution = SpectralConv2d(width, width, modes)
         else:
-            self.convolution = CONVOLUTIONS[dim](width, width, modes)
+            self.convolution = SPECTRAL_CONVOLUTIONS[dim](width, width, modes)
         if initialization == "uniform":
             nn.init.uniform_(self.convolution.weight, 0, 1 / width**2)
         self.pointwise = nn.Linear(width, width)
@@ -405,11 +405,6 @@ class FourierLayer(nn.Module):
 
 # Fourier transforms of functions on scattered points, and maps from these points to a torus.
 
-
-SPECTRAL_CONVOLUTIONS: Mapping[int, type[SpectralConv1d] | type[SpectralConv2d]] = {
-    1: SpectralConv1d,
-    2: SpectralConv2d,
-}
 
 Waves = Float[Tensor, "n two_modes"] | Float[Tensor, "batch n two_modes"]
 Transform = Literal["mean", "sum"]

@@ -35,18 +35,26 @@ def close(values: Tensor, expected: Tensor, rtol: float, atol: float, claim: str
         raise ContractError(f"{claim}: values up to {size:.3g} differ by up to {largest:.3g}")
 
 
-def points(dim: int, n: int = 16, dtype: torch.dtype = torch.float64) -> Tensor:
+_POINTS = {1: 16, 2: 16, 3: 12}  # along each axis, by the number of dimensions
+
+
+def points(dim: int, n: int | None = None, dtype: torch.dtype = torch.float64) -> Tensor:
     """A periodic grid with n points along each axis, shape (*grid, dim)."""
+    n = n or _POINTS[dim]
     axis = torch.arange(n, dtype=dtype) / n
     return torch.stack(torch.meshgrid(*[axis] * dim, indexing="ij"), dim=-1)
 
 
 def functions(
-    dim: int, n: int = 16, batch: int = 3, dtype: torch.dtype = torch.float64, channels: int = 1
+    dim: int,
+    n: int | None = None,
+    batch: int = 3,
+    dtype: torch.dtype = torch.float64,
+    channels: int = 1,
 ) -> Tensor:
     """Random values on a grid, shape (batch, *grid, channels)."""
     torch.manual_seed(2)
-    return torch.randn(batch, *[n] * dim, channels, dtype=dtype)
+    return torch.randn(batch, *[n or _POINTS[dim]] * dim, channels, dtype=dtype)
 
 
 def shaken(model: Operator) -> Operator:
@@ -192,12 +200,12 @@ def converges(model: Operator) -> None:
 def other_shapes_are_refused(model: Operator) -> None:
     """Inputs of other shapes raise ValueError in `check_input`."""
     dim, x, channels = model.dim, points(model.dim), model.in_channels
-    clouds = "cloud" in model.domains and dim == 2
+    clouds, n = "cloud" in model.domains and dim == 2, len(x)
     other_dim = "expected coordinates of shape" if clouds else "expected input of shape"
     for shape, message in (
-        ((*[16] * dim, channels + 1), "expected input of shape"),
-        ((*[16] * (3 - dim), channels), other_dim),
-        ((*[15] * dim, channels), "expected coordinates of shape"),
+        ((*[n] * dim, channels + 1), "expected input of shape"),
+        ((*[n] * (1 if dim == 2 else 2), channels), other_dim),
+        ((*[n - 1] * dim, channels), "expected coordinates of shape"),
     ):
         a = torch.zeros(2, *shape, dtype=torch.float64)
         refused(message, f"an input of shape {tuple(a.shape)}", check_input, model, a, x)
@@ -250,7 +258,7 @@ def overfits(
         reaches: Bound of the relative L² error in training.
         evaluates: Bound of the error in evaluation; by default `reaches`.
     """
-    dim, n = model.dim, 32 if model.dim == 1 else 16
+    dim, n = model.dim, {1: 32, 2: 16, 3: 12}[model.dim]
     x = points(dim, n, torch.float32)
     phase = torch.arange(8.0)[:, None] / 8
     wave = torch.sin(2 * torch.pi * (x.sum(-1)[None] + phase.reshape(8, *[1] * dim)))

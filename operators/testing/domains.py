@@ -15,6 +15,7 @@ from pdegen.domains import Box, Cloud, Curvilinear
 
 # 16 or 12 sensors along each axis, as those of DeepONet in the tests, are among the points
 BOXES = {"periodic": (32, 16), "cell": (36, 12), "nodal": (23, 12)}
+CUBES = {"periodic": (12, 16, 14), "cell": (15, 12, 14), "nodal": (13, 12, 14)}
 COUNTS = (40, 33, 17)  # points of the samples of a padded cloud
 SHARED = [*BOXES, "curvilinear", "cloud"]
 WAYS = [*SHARED, "curvilinear by sample", "cloud by sample", "cloud padded"]
@@ -30,9 +31,10 @@ def kind_of(way: str) -> str:
 
 
 def takes(model: Operator, way: str) -> bool:
-    """Whether an operator declares that it takes such points."""
+    """Whether an operator declares that it takes such points; meshes have one or two axes."""
     return (
         kind_of(way) in model.domains
+        and (model.dim < 3 or kind_of(way) != "curvilinear")
         and (model.points_by_sample or way in SHARED)
         and (model.masks or way != "cloud padded")
     )
@@ -45,8 +47,9 @@ def points_of(way: str, dim: int) -> Tensor:
     if kind == "cloud":
         return torch.rand(*samples, 40, dim, dtype=torch.float64)
     if kind in BOXES:
-        return torch.from_numpy(getattr(Box, kind)(*BOXES[kind][:dim]).points)
-    x = torch.from_numpy(Box.cell(*(18, 12)[:dim]).points)
+        shape = CUBES[kind] if dim == 3 else BOXES[kind][:dim]
+        return torch.from_numpy(getattr(Box, kind)(*shape).points)
+    x = torch.from_numpy(Box.cell(*(18, 12, 10)[:dim]).points)
     bend = 0.1 * torch.rand(*samples, *[1] * dim, dim, dtype=torch.float64)
     return x + bend * torch.sin(torch.pi * x).prod(-1, keepdim=True)
 

@@ -13,7 +13,7 @@ from jaxtyping import Complex, Float, Int
 
 from pdegen.checks.check import EPSILON, Bound, Check, Finding, Values
 from pdegen.numerics.semilinear import Modes, Nonlinear
-from pdegen.numerics.spectral import Step, Symbol, Torus
+from pdegen.numerics.spectral import Step, Symbol, Torus, even_extension
 
 Frames = Complex[np.ndarray, "batch times components *modes"]
 Terms = Callable[[Torus], tuple[Symbol, Nonlinear | None]]
@@ -24,8 +24,8 @@ _LEAST, _MOST = 4, 256  # steps of an interval
 _LAST = 0.9  # share of the highest mode beyond which modes estimate those beyond the grid
 _FEWEST = 6  # highest mode of the frames below which nothing is compared
 _BLOCK = 32  # pairs of frames that are solved together
-_ALL = {1: 63, 2: 10}  # K by the number of axes, for the check of all samples
-_FEW = {1: 127, 2: 31}  # K for the check of the first samples
+_ALL = {1: 63, 2: 10, 3: 6}  # K by the number of axes, for the check of all samples
+_FEW = {1: 127, 2: 31, 3: 10}  # K for the check of the first samples
 _SAMPLES = 2  # number of first samples whose frames are all compared
 
 
@@ -40,6 +40,8 @@ class Evolution:
     times: Sequence[float]  # 0, then the times of u
     tolerance: float  # largest error of u
     folded: bool  # whether frames may alias modes beyond those of the torus
+    walls: bool = False  # whether stored values are those of a box, which has no flow through walls
+    constant: bool = False  # whether v has the input f, which does not change, as last components
 
     def checks(self) -> Iterator[Check]:
         """Two checks, or none if the frames resolve too few modes.
@@ -94,8 +96,16 @@ class EvolutionCheck(Check):
         self._waiting = defaultdict[int, list[tuple[int, Frames, float, float]]](list)
 
     def add(self, numbers: Int[np.ndarray, " batch"], values: Values) -> None:
-        points = (self._evolution.components, *self._evolution.torus.points)
-        a, u = (values[name].reshape(len(numbers), -1, *points) for name in ("a", "u"))
+        evolution, count = self._evolution, len(numbers)
+        axes, halves = len(evolution.torus.points), 2 if evolution.walls else 1
+        points = tuple(n // halves for n in evolution.torus.points)
+        names = ("a", "u", "f") if evolution.constant else ("a", "u")
+        shape = (count, -1, evolution.components // (len(names) - 1), *points)
+        a, u, *f = (values[name].reshape(shape) for name in names)
+        if evolution.constant:
+            a, u = (np.concatenate([v, np.broadcast_to(f[0], v.shape)], axis=2) for v in (a, u))
+        if evolution.walls:
+            a, u = (even_extension(v, axes) for v in (a, u))
         errors = values["error"].reshape(len(numbers), -1)
         for row in np.flatnonzero(numbers < (self._first or math.inf)):
             number = int(numbers[row])

@@ -26,6 +26,7 @@ from pdegen.sampling.gaussian import (
     PeriodicGaussianField,
     SquareGaussianField,
     TorusGaussianField,
+    half_space,
 )
 
 # Transforms that map grid values of a Gaussian field to independent normal coefficients.
@@ -33,7 +34,7 @@ from pdegen.sampling.gaussian import (
 
 _LEADING = 8  # lowest wave numbers of the circle whose cosine and sine are tested one by one
 _LEADING_SQUARE = 4  # the same for the wave numbers along each axis of the square
-_LEADING_TORUS = 3  # the same for wave vectors of the torus, in the maximum norm
+_LEADING_TORUS = {2: 3, 3: 1}  # the same for wave vectors of d axes, in the maximum norm
 
 
 @dataclass(frozen=True)
@@ -128,40 +129,40 @@ def block_modes(field: BlockGaussianField, grid: CellGrid) -> Modes:
     )  # fmt: skip
 
 
-def torus_modes(field: TorusGaussianField, n: int) -> Modes:
-    """The modes |k_j| < n/2, which n x n points resolve.
+def torus_modes(
+    field: TorusGaussianField, n: int, share: float | Float[np.ndarray, " K"] = 1.0
+) -> Modes:
+    """The modes |k_j| < n/2, which n points along each axis resolve.
 
     The field is assumed to have no other modes, because a restriction in Fourier space removed
-    them.
+    them. `share` is the share of the variance of each wave vector that the field keeps.
     """
-    top = (n - 1) // 2
-    k1, k2 = (axis.ravel() for axis in np.mgrid[0 : top + 1, -top : top + 1])
-    half = (k1 > 0) | (k2 > 0)
-    vectors = k1[half], k2[half]
-    stds = np.zeros((top + 1, 2 * top + 1))
+    top, axes = (n - 1) // 2, field.axes
+    vectors = tuple(half_space(top, axes))
+    stds = np.zeros((top + 1, *[2 * top + 1] * (axes - 1)))
     resolved = np.abs(field.wave_vectors).max(axis=1) <= top
-    field_k1, field_k2 = field.wave_vectors[resolved].T
-    stds[field_k1, field_k2] = field.mode_stds[resolved]
-    # cosines and sines of one wave vector have the norm n/√2
-    variance = np.tile(stds[vectors] ** 2 * (n * n / 2), 2)
+    stds[tuple(field.wave_vectors[resolved].T)] = (np.sqrt(share) * field.mode_stds)[resolved]
+    # cosines and sines of one wave vector have the norm (n^d/2)^½
+    variance = np.tile(stds[vectors] ** 2 * (n**axes / 2), 2)
 
-    def transform(w: Float[np.ndarray, "batch n n"]) -> Float[np.ndarray, "batch D"]:
-        w_hat = np.fft.fft(np.fft.rfft(w, axis=1), axis=2)[:, *vectors] * (np.sqrt(2) / n)
+    def transform(w: Float[np.ndarray, " batch *points"]) -> Float[np.ndarray, "batch D"]:
+        w_hat = np.fft.rfftn(w, axes=(*range(2, axes + 1), 1))[:, *vectors]
+        w_hat *= np.sqrt(2 / n**axes)
         return np.concatenate([w_hat.real, -w_hat.imag], axis=1)
 
-    k1, k2 = np.tile(vectors, 2)
-    radius = np.hypot(k1, k2)
+    k = np.tile(vectors, 2)
+    radius, largest = np.sqrt(np.sum(k**2, axis=0)), np.abs(k).max(axis=0)
     sine = np.arange(radius.size) >= radius.size // 2
     alone = {
-        f"the {'sine' if sine[mode] else 'cosine'} ({k1[mode]}, {k2[mode]})": (
+        f"the {'sine' if sine[mode] else 'cosine'} ({', '.join(map(str, k[:, mode]))})": (
             np.arange(radius.size) == mode
         )
-        for mode in np.flatnonzero(np.maximum(k1, np.abs(k2)) <= _LEADING_TORUS)
+        for mode in np.flatnonzero(largest <= _LEADING_TORUS[axes])
     }
     sides = {
         f"{name}, {side}": band & chosen
         for name, band in _half_octaves(radius).items()
-        for side, chosen in (("k₂ > 0", k2 > 0), ("k₂ <= 0", k2 <= 0))
+        for side, chosen in (("k₂ > 0", k[1] > 0), ("k₂ <= 0", k[1] <= 0))
     }
     return Modes(transform, variance, alone | sides | _discs(radius))
 

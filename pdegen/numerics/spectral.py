@@ -266,6 +266,20 @@ class Torus:
         return fft.irfft(half, n=n, norm="forward", **into)
 
 
+def even_extension(u: Float[Array, "*batch *cells"], axes: int) -> Float[Array, "*batch *points"]:
+    """The even function on a torus of twice the sides, from values at the cells of a box.
+
+    Its points are the centres of the cells and their reflections at the walls.
+
+    >>> even_extension(np.array([1.0, 2.0, 3.0]), 1).tolist()
+    [1.0, 2.0, 3.0, 3.0, 2.0, 1.0]
+    """
+    xp = array_namespace(u)
+    for axis in range(-axes, 0):
+        u = xp.concat([u, xp.flip(u, axis=axis)], axis=axis)
+    return u
+
+
 def _kept(v: Array, axis: int, highest: int) -> Array:
     """The modes 0 ... K, -K ... -1 along one axis, selected from all n modes."""
     xp, after = array_namespace(v), (slice(None),) * (-axis - 1)

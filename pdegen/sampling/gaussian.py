@@ -529,18 +529,18 @@ def antiderivative(c: Complex[np.ndarray, "batch modes"], n: int) -> Float[np.nd
     return integral + np.real(c[:, :1]) * (np.arange(n + 1) / n)
 
 
-# Gaussian random fields on the square torus, whose sample i is a function of (seed, i) alone.
+# Gaussian random fields on a torus, whose sample i is a function of (seed, i) alone.
 
 
 @dataclass(frozen=True)
 class TorusGaussianField:
-    """The Gaussian field N(0, σ²(-Δ + τ²)^(-α)) on the torus (0, 1)², without the mode k = 0.
+    """The Gaussian field N(0, σ²(-Δ + τ²)^(-α)) on the torus (0, 1)^d, without the mode k = 0.
 
     w(x) = Σ √2 σ (4π²|k|² + τ²)^(-α/2) (ξ_k cos 2πk·x + ζ_k sin 2πk·x), ξ_k, ζ_k ~ N(0, 1).
 
-    The sum is over half of the wave vectors with |k| <= `modes`: k₁ > 0, or k₁ = 0 and k₂ > 0.
-    Their coefficients are drawn in the order of |k|², k₁, k₂. Hence more modes refine the same
-    function on every grid.
+    The sum is over half of the wave vectors with |k| <= `modes`, those whose first component other
+    than 0 is positive. Their coefficients are drawn in the order of |k|², k₁, k₂, ... Hence more
+    modes refine the same function on every grid. The number d of axes is `axes`.
 
     Raises:
         ValueError: If a parameter is outside its range. A call raises it if the torus does not
@@ -557,26 +557,26 @@ class TorusGaussianField:
 
     sigma: float  # scale σ > 0 of the covariance operator
     tau: float  # inverse length τ >= 0
-    alpha: float  # exponent α > 1 (below that the variance is infinite as M grows)
-    modes: int  # radius >= 1 of the disc of wave vectors, independent of the grid
+    alpha: float  # exponent α > d/2 (below that the variance is infinite as M grows)
+    modes: int  # radius >= 1 of the ball of wave vectors, independent of the grid
+    axes: int = 2  # number d of axes
 
     def __post_init__(self) -> None:
-        if not (self.sigma > 0 and self.tau >= 0 and self.alpha > 1 and self.modes >= 1):
+        least = self.axes / 2
+        if not (self.sigma > 0 and self.tau >= 0 and self.alpha > least and self.modes >= 1):
             raise ValueError(
-                "need sigma > 0, tau >= 0, alpha > 1, modes >= 1, got "
+                f"need sigma > 0, tau >= 0, alpha > {least:g}, modes >= 1, got "
                 f"sigma={self.sigma}, tau={self.tau}, alpha={self.alpha}, modes={self.modes}"
             )
 
     @cached_property
-    def wave_vectors(self) -> Int[np.ndarray, "K 2"]:
-        """Wave vectors k of the half disc, in the order in which their coefficients are drawn."""
-        m = self.modes
-        k1, k2 = (axis.ravel() for axis in np.mgrid[0 : m + 1, -m : m + 1])
-        square = k1**2 + k2**2
-        half = (square <= m**2) & ((k1 > 0) | (k2 > 0))
-        k1, k2, square = k1[half], k2[half], square[half]
-        order = np.lexsort((k2, k1, square))
-        return np.stack([k1[order], k2[order]], axis=1)
+    def wave_vectors(self) -> Int[np.ndarray, "K d"]:
+        """Wave vectors k of the half ball, in the order in which their coefficients are drawn."""
+        k = half_space(self.modes, self.axes)
+        square = np.sum(k**2, axis=0)
+        inside = square <= self.modes**2
+        order = np.lexsort((*k[::-1, inside], square[inside]))
+        return k[:, inside][:, order].T
 
     @cached_property
     def mode_stds(self) -> Float[np.ndarray, " K"]:
@@ -596,29 +596,35 @@ class TorusGaussianField:
 
         For a wave vector k, the coefficient is (ξ_k - iζ_k)/2 times the deviation.
         """
-        if len(torus.grids) != 2 or min(torus.highest) < self.modes:
+        if len(torus.grids) != self.axes or min(torus.highest) < self.modes:
             raise ValueError(
-                f"modes up to {self.modes} need a square torus with these modes, got one with "
-                f"modes up to {torus.highest}"
+                f"modes up to {self.modes} need a torus of {self.axes} axes with these modes, got "
+                f"one with modes up to {torus.highest}"
             )
         v = empty((len(samples), *torus.shape), np.complex128, device)
         v[...] = 0
         xp, stream = array_namespace(v), NormalStream(seed)
         z = stream.pairs_of(samples, len(self.wave_vectors), device)
         z *= constant(self.mode_stds / 2, v)
-        k1, k2 = self.wave_vectors.T
-        # the last axis has k₂ >= 0 only: for k₂ < 0 the conjugate is stored at -k, for k₂ = 0 both
-        up, down = np.flatnonzero(k2 >= 0), np.flatnonzero(k2 <= 0)
-        v[(slice(None), *_at(k1[up], k2[up], v))] = z[:, constant(up, v)]
-        v[(slice(None), *_at(-k1[down], -k2[down], v))] = xp.conj(z[:, constant(down, v)])
+        k = self.wave_vectors.T
+        # the last axis has k_d >= 0 only: for k_d < 0 the conjugate is stored at -k, for 0 both
+        up, down = np.flatnonzero(k[-1] >= 0), np.flatnonzero(k[-1] <= 0)
+        v[(slice(None), *(constant(j, v) for j in k[:, up]))] = z[:, constant(up, v)]
+        v[(slice(None), *(constant(-j, v) for j in k[:, down]))] = xp.conj(z[:, constant(down, v)])
         return v
 
     def __call__(
         self, torus: Torus, seed: int, samples: Sequence[int], device: str | None = None
-    ) -> Float[Array, "batch nx ny"]:
-        """Samples with the given numbers at the points of a torus; indexed [sample, x, y]."""
+    ) -> Float[Array, " batch *points"]:
+        """Samples with the given numbers at the points of a torus; indexed [sample, x, y, ...]."""
         return torus.to_points(self.coefficients(torus, seed, samples, device))
 
 
-def _at(k1: np.ndarray, k2: np.ndarray, like: Array) -> tuple[Array, Array]:
-    return constant(k1, like), constant(k2, like)
+def half_space(highest: int, axes: int) -> Int[np.ndarray, "{axes} K"]:
+    """The wave vectors |k_j| <= `highest` whose first component other than 0 is positive.
+
+    >>> half_space(1, 2).T.tolist()
+    [[0, 1], [1, -1], [1, 0], [1, 1]]
+    """
+    k = np.mgrid[0 : highest + 1, *[slice(-highest, highest + 1)] * (axes - 1)].reshape(axes, -1)
+    return k[:, k.shape[1] - ((2 * highest + 1) ** axes - 1) // 2 :]  # in lexicographic order

@@ -161,6 +161,11 @@ class Array:
         return tuple(dim for dim in self.dims if dim not in LEADING)
 
     @property
+    def parts(self) -> int:
+        """Number of chunks of a sample, which are parts along its axis `time`; 1 for most."""
+        return self.shape[1] // self.chunk[1] if self.chunk[1:] != self.shape[1:] else 1
+
+    @property
     def nbytes(self) -> int:
         """Size of the uncompressed values in bytes."""
         return self.dtype.itemsize * math.prod(self.shape)
@@ -274,11 +279,18 @@ def _variable(array: Array, codecs: list[Json], samples: int, shard: int) -> Arr
     ):  # fmt: skip
         if (size := item * math.prod(part_shape)) > limit:
             refuse(f"{name} has {part} of {size:,} bytes: allowed are {limit:,}")
-    whole = array.shard == (shard, *shape[1:]) and same(chunk[1:], shape[1:])
-    if not whole or type(chunk[0]) is not int or chunk[0] < 1 or shard % chunk[0]:
+    parts = shape[1:2] if array.dims[1:2] == ("time",) and same(chunk[:1], [1]) else ()
+    divided = zip((shard, *parts), chunk, strict=False)
+    after = 1 + len(parts)
+    whole = array.shard == (shard, *shape[1:]) and same(chunk[after:], shape[after:])
+    if (
+        len(chunk) < after
+        or not whole
+        or any(type(k) is not int or k < 1 or n % k for n, k in divided)
+    ):
         refuse(
             f"{name} has shards {array.shard} of chunks {tuple(chunk)}: a shard has {shard} whole "
-            "samples, and a chunk a divisor of that number"
+            "samples, and a chunk a divisor of that number, or one sample at a divisor of its times"
         )
     return replace(array, chunk=tuple(chunk), compressor=compressor)
 

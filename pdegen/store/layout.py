@@ -218,6 +218,7 @@ def check_domain(domain: Domain, variables: Iterable[Variable]) -> None:
 
 
 _CHUNK_BYTES = min(2**19, CHUNK_BYTES)  # half a megabyte: small enough to read single samples
+_SAMPLE_BYTES = min(2**24, CHUNK_BYTES)  # a sample above this is split into chunks along time
 
 
 @dataclass(frozen=True)
@@ -298,10 +299,15 @@ class Layout:
             _add(labels, group)
         for variable in self.variables:
             rows = _divisor(self.shard, at_most=max(1, _CHUNK_BYTES // variable.bytes))
+            chunk = variable.shape
+            if variable.bytes > _SAMPLE_BYTES and variable.dims[0] == "time":
+                frames, *rest = variable.shape
+                at_most = max(1, _SAMPLE_BYTES * frames // variable.bytes)
+                chunk = (_divisor(frames, at_most), *rest)
             group.create_array(
                 variable.name,
                 shape=(self.samples, *variable.shape),
-                chunks=(rows, *variable.shape),
+                chunks=(rows, *chunk),
                 shards=(self.shard, *variable.shape),
                 dtype=variable.dtype,
                 compressors=compressors,

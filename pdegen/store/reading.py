@@ -59,7 +59,7 @@ _ABSENT = (
 
 def index_bytes(array: Array) -> int:
     """Size in bytes of the index at the end of a shard, including its checksum."""
-    return 16 * (array.shard[0] // array.chunk[0]) + 4
+    return 16 * (array.shard[0] // array.chunk[0]) * array.parts + 4
 
 
 def spans(array: Array, index: bytes | Values) -> list[tuple[int, int] | None]:
@@ -148,13 +148,15 @@ def check(stored: Values, end: Values) -> None:
 def encoded_shard(array: Array, rows: Values) -> bytes:
     """The bytes of the object that stores a shard.
 
-    The shard is divided into chunks along its first axis. The last chunk is padded with fill
-    values. A chunk that contains only fill values is not stored. The object ends with an index,
-    which lists the offset and size of each chunk, and the checksum of the index.
+    The shard is divided into chunks along its first axis, and each sample into parts if it is
+    large (`Array.parts`). The last chunk is padded with fill values. A chunk that contains only
+    fill values is not stored. The object ends with an index, which lists the offset and size of
+    each chunk, and the checksum of the index.
     """
     size, fill = array.chunk[0], array.fill
     stored = np.ascontiguousarray(rows, dtype=array.dtype.newbyteorder("<"))
-    index = np.full((array.shard[0] // size, 2), _ABSENT, dtype="<u8")
+    stored = stored.reshape(len(rows) * array.parts, *array.chunk[1:])
+    index = np.full((array.shard[0] // size * array.parts, 2), _ABSENT, dtype="<u8")
     parts, offset = list[bytes](), 0
     for number, start in enumerate(range(0, len(stored), size)):
         values = stored[start : start + size]
@@ -437,11 +439,32 @@ class Shards:
             OSError: If the shard cannot be read.
             ValueError, RuntimeError: If the shard is missing, damaged, or differs from its record.
         """
-        array, rows = self.array, self.array.chunk[0]
+        array = self.array
         shard = int(samples[0]) // self.samples
         inside = samples - shard * self.samples
+        if array.parts == 1:
+            yield from self._pieces(shard, inside, out)
+            return
+        direct = out is not None and out.dtype == self.dtype and out.flags.c_contiguous
+        for row, sample in enumerate(inside):
+            piece = slice(row, row + 1)
+            values: Values = np.empty((1, *array.shape[1:]), self.dtype)
+            if out is not None and direct:
+                values = out[piece]
+            parts = sample * array.parts + np.arange(array.parts)
+            for _ in self._pieces(shard, parts, values.reshape(-1, *array.chunk[1:])):
+                pass
+            if out is not None and not direct:
+                out[piece] = values
+            yield piece, values
+
+    def _pieces(
+        self, shard: int, inside: np.ndarray, out: Values | None
+    ) -> Iterator[tuple[slice, Values]]:
+        """Read rows of one shard, each a sample or a part of one, chunk by chunk."""
+        array, rows = self.array, self.array.chunk[0]
         chunks = inside // rows
-        cuts = [0, *(np.flatnonzero(np.diff(chunks)) + 1).tolist(), len(samples)]
+        cuts = [0, *(np.flatnonzero(np.diff(chunks)) + 1).tolist(), len(inside)]
         slices = {int(chunks[i]): slice(i, j) for i, j in itertools.pairwise(cuts)}
         direct = out is not None and out.dtype == self.dtype and out.flags.c_contiguous
         whole = {k for k, piece in slices.items() if direct and piece.stop - piece.start == rows}
@@ -474,10 +497,11 @@ class Shards:
         RuntimeError if the bytes are damaged."""
         array = self.array
         values, stored = np.full(array.shard, array.fill, self.dtype), np.frombuffer(data, np.uint8)
+        chunks = values.reshape(-1, *array.chunk[1:])
         for k, span in enumerate(spans(array, data[-index_bytes(array) :])):
             if span is not None:
                 rows = slice(k * array.chunk[0], (k + 1) * array.chunk[0])
-                decode(array, stored[slice(*span)], values[rows])
+                decode(array, stored[slice(*span)], chunks[rows])
         return values[: array.shape[0] - shard * self.samples]
 
     def _entry(self, shard: int) -> tuple[str, str, str]:

@@ -23,11 +23,11 @@ from operators.registry import OPERATORS
 from operators.training.fit import Settings
 from operators.training.step import Augmentation
 from operators.transforms import (
-    CircleSymmetries,
     DiagonalShifts,
     KolmogorovSymmetries,
     Normalizer,
     SquareSymmetries,
+    TorusSymmetries,
 )
 from pdegen.domains import Box, Cloud, Domain
 from pdegen.recipe import Recipe, load_recipe
@@ -115,9 +115,9 @@ class Symmetries(Strict):
     """Augmentation of training samples by random symmetries (`operators.transforms`).
 
     Args:
-        shift: Random shifts along the circle.
-        reflection: Random odd reflections u(x) -> -u(-x) of the circle; with `wave`, those of the
-            torus with a shift by half a wave, and rotations by half a turn.
+        shift: Random shifts along each axis of a torus, such as the circle.
+        reflection: Random odd reflections u(x) -> -u(-x) of a torus; with `wave`, those of a
+            Kolmogorov flow with a shift by half a wave, and rotations by half a turn.
         square: Random reflections and rotations of the square.
         diagonal: Random shifts of the torus along (1, -1), for the vorticity equation.
         wave: Wave number of a Kolmogorov flow; random shifts along x, and along y by multiples of
@@ -136,19 +136,15 @@ class Symmetries(Strict):
 
     @model_validator(mode="after")
     def _of_one_domain(self) -> Self:
-        domains = {
-            "the circle": self.shift or (self.reflection and not self.wave),
-            "the square": self.square,
-            "the torus": self.diagonal,
-            "Kolmogorov flows": bool(self.wave),
+        kinds = {
+            "shift or reflection": self.shift or (self.reflection and not self.wave),
+            "square": self.square,
+            "diagonal": self.diagonal,
+            "wave": bool(self.wave),
         }
-        drawn = [domain for domain, is_drawn in domains.items() if is_drawn]
+        drawn = [kind for kind, is_drawn in kinds.items() if is_drawn]
         if len(drawn) > 1:
-            raise ValueError(
-                "shift and reflection are for the circle, square is for the square, diagonal for "
-                "the torus and wave for Kolmogorov flows: choose one domain, not "
-                f"{' and '.join(drawn)}"
-            )
+            raise ValueError(f"choose one kind of symmetries, not {' and '.join(drawn)}")
         if self.mean and not self.square:
             raise ValueError("mean is a mean over the symmetries of the square: set square = true")
         return self
@@ -175,7 +171,7 @@ class Symmetries(Strict):
         if self.square:
             return SquareSymmetries(self.mean)
         if self.shift or self.reflection:
-            return CircleSymmetries(self.shift, self.reflection)
+            return TorusSymmetries(self.shift, self.reflection)
         return None
 
 

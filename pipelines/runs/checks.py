@@ -19,13 +19,13 @@ from operators.training.losses import FlowMatching
 from operators.training.step import Augmentation, is_out_of_memory
 from operators.transforms import (
     Boundary,
-    CircleSymmetries,
     DiagonalShifts,
     KolmogorovSymmetries,
     Normalizer,
     PhaseValues,
     Predictor,
     SquareSymmetries,
+    TorusSymmetries,
 )
 from pdegen.domains import Box
 from pdegen.plugins import error_in_plugin
@@ -137,7 +137,7 @@ def _check_settings(settings: Settings, pairs: Samples) -> None:
     check = getattr(settings.loss, "check", None)
     if check is not None:
         check(pairs.domain)
-    if isinstance(settings.augment, CircleSymmetries):
+    if isinstance(settings.augment, TorusSymmetries):
         settings.augment.check(pairs.domain)
     if isinstance(settings.augment, DiagonalShifts | KolmogorovSymmetries):
         settings.augment.check(pairs.domain, pairs.points)
@@ -231,7 +231,7 @@ def check_symmetries(source: Source, augment: Augmentation | None) -> None:
     stated = physics.symmetries
     used = set[str]()
     if isinstance(
-        augment, CircleSymmetries | DiagonalShifts | KolmogorovSymmetries | SquareSymmetries
+        augment, DiagonalShifts | KolmogorovSymmetries | SquareSymmetries | TorusSymmetries
     ):
         used |= augment.names
     for name in sorted(used):

@@ -33,6 +33,7 @@ class Case:
         on: Further settings by the kind of domain.
         foreign: Whether it is of another package, which is left out where a test says so.
         only: Dimensions that it is tested in, where another case has the same layers in the others.
+            In three dimensions, the first case of an operator is tested.
     """
 
     name: str
@@ -339,22 +340,30 @@ CASES |= {
     for name, registered in MODELS.items()
     if name not in {case.name for case in CASES.values()}
 }
-DIMS = {
-    label: [dim for dim in MODELS[case.name].operator.dims_with(case.settings) if dim in case.only]
-    for label, case in CASES.items()
-}
-ALL = [(label, dim) for label, dims in DIMS.items() for dim in dims]
 # of each operator, its first case
 PLAIN = {case.name: label for label, case in reversed(CASES.items())}
+DIMS = {
+    label: [
+        dim for dim in MODELS[case.name].operator.dims_with(case.settings)
+        if dim in case.only or (dim == 3 and PLAIN[case.name] == label)
+    ]
+    for label, case in CASES.items()
+}  # fmt: skip
+ALL = [(label, dim) for label, dims in DIMS.items() for dim in dims]
 # of each operator, in its lowest dimension
 FIRST = {name: (label, min(DIMS[label])) for name, label in PLAIN.items()}.values()
-# each operator in each dimension, its other layers in the highest one; the rest is slow, and so are
-# the attentions of `galerkin-transformer-2d` that `galerkin-transformer` has too
+# each operator in one and two dimensions, its other layers in the highest one; the rest is slow,
+# and so are the attentions of `galerkin-transformer-2d` that `galerkin-transformer` has too
+CUBIC = {"fno", "f-fno", "unet", "galerkin-transformer", "transolver", "gnot", "lno", "ono",
+         "flare", "ipot"}  # fmt: skip
 QUICK = {
     (label, dim)
     for label, dim in ALL
-    if label in PLAIN.values()
-    or (dim == DIMS[label][-1] and CASES[label].name != "galerkin-transformer-2d")
+    if (
+        (dim < 3 or CASES[label].name in CUBIC)
+        if label in PLAIN.values()
+        else dim == DIMS[label][-1] and CASES[label].name != "galerkin-transformer-2d"
+    )
 }
 
 

@@ -12,7 +12,7 @@ from operators.models.fno import FNO
 from operators.norms import RelativeL2
 from operators.training.fit import Settings, Stopped, fit
 from operators.training.step import Acceleration, Step
-from operators.transforms import CircleSymmetries, Normalizer, Predictor
+from operators.transforms import Normalizer, Predictor, TorusSymmetries
 from pdegen.domains import Curvilinear
 
 GRIDS = (16, 32)
@@ -148,7 +148,7 @@ def test_a_step_is_that_of_a_training_at_its_resolution(store, pairs, compiled, 
 def test_stopped_and_resumed_equals_uninterrupted_bit_for_bit(store, pairs, tmp_path, step):
     test = read_pairs(store, "test", 32)
     settings = Settings(
-        loss=RelativeL2(), epochs=2, batch=4, lr=1e-2, seed=3, augment=CircleSymmetries()
+        loss=RelativeL2(), epochs=2, batch=4, lr=1e-2, seed=3, augment=TorusSymmetries()
     )
 
     def run(folder, **how):

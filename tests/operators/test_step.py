@@ -14,7 +14,7 @@ from operators.nn import spectral
 from operators.norms import RelativeH1
 from operators.training import step as step_module
 from operators.training.step import AS_WRITTEN, Acceleration, AccelerationError, Step, Watch
-from operators.transforms import Boundary, CircleSymmetries, Normalizer, Predictor
+from operators.transforms import Boundary, Normalizer, Predictor, TorusSymmetries
 
 CPU = torch.device("cpu")
 RECORDED = replace(AS_WRITTEN, graphed=True)
@@ -41,7 +41,7 @@ def batch(k=0, dtype=torch.float32, n=32):
 
 def trained(predictor, acceleration, steps=5, **options):
     """Losses of some steps, and the state afterwards."""
-    options = {"augment": CircleSymmetries(), **options}
+    options = {"augment": TorusSymmetries(), **options}
     step = Step(
         predictor.train(), batch()[2], None, RelativeH1(), 0.999, acceleration=acceleration,
         **options,

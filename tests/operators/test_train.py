@@ -32,7 +32,7 @@ from operators.training.fit import (
     read_history,
 )
 from operators.training.optimizers import SOAP
-from operators.transforms import Boundary, CircleSymmetries, Normalizer, Predictor, SquareSymmetries
+from operators.transforms import Boundary, Normalizer, Predictor, SquareSymmetries, TorusSymmetries
 from pdegen.files import DamagedError, read_lines, write_lines
 
 
@@ -48,7 +48,7 @@ def predictor(operator=None):
 
 
 SETTINGS = Settings(
-    loss=RelativeH1(), epochs=4, batch=8, lr=3e-3, seed=3, augment=CircleSymmetries(), average=0.9
+    loss=RelativeH1(), epochs=4, batch=8, lr=3e-3, seed=3, augment=TorusSymmetries(), average=0.9
 )
 INVERSE = {"latent": "output", "decoder": "pointwise"}
 ON_SQUARE = {"epochs": 3, "batch": 4, "augment": SquareSymmetries(), "average": 0.5}
@@ -319,7 +319,7 @@ def test_the_loss_has_the_input_that_belongs_to_the_target(data, tmp_path):
         return RelativeL2()(p, u, a)
 
     model = Predictor(build(), Normalizer.of(pairs.a), Normalizer.of(pairs.u))
-    settings = Settings(loss=loss, epochs=1, batch=8, augment=CircleSymmetries())
+    settings = Settings(loss=loss, epochs=1, batch=8, augment=TorusSymmetries())
     run((pairs, data[1]), tmp_path, settings, lambda: model)
 
 

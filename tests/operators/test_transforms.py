@@ -11,12 +11,12 @@ from operators.base import Operator
 from operators.models.fno import FNO
 from operators.transforms import (
     Boundary,
-    CircleSymmetries,
     DiagonalShifts,
     Extent,
     Normalizer,
     Predictor,
     SquareSymmetries,
+    TorusSymmetries,
     check_mean,
     square_mean,
 )
@@ -256,11 +256,30 @@ def test_symmetries_map_solutions_to_solutions(shift, reflection):
     a = np.stack([np.sin(2 * np.pi * x + s) + 0.4 * np.cos(6 * np.pi * x) for s in range(6)])
     u = solve(a, t=0.2)
     torch.manual_seed(0)
-    symmetry = CircleSymmetries(shift, reflection)
+    symmetry = TorusSymmetries(shift, reflection)
     b, v = symmetry(torch.from_numpy(a)[..., None], torch.from_numpy(u)[..., None])
     np.testing.assert_allclose(solve(b[..., 0].numpy(), t=0.2), v[..., 0].numpy(), atol=1e-12)
     moved = [i for i in range(6) if not np.allclose(b[i, :, 0], a[i])]
     assert moved, "nothing was transformed"
+
+
+@pytest.mark.parametrize("grid", [(6, 8), (6, 4, 8)])
+def test_each_axis_of_a_torus_is_shifted_on_its_own(grid):
+    """Of distinct numbers, every image is a roll of the array, or its reflection at the origin."""
+    a = torch.arange(1.0, 1 + np.prod(grid)).view(1, *grid, 1).repeat(200, *[1] * (len(grid) + 1))
+    torch.manual_seed(0)
+    b, u = TorusSymmetries()(a, 2 * a)
+    assert torch.equal(u, 2 * b)
+    axes, seen = tuple(range(len(grid))), set()
+    for image in b[..., 0]:
+        sign = float(image.sign().flatten()[0])
+        origin = np.unravel_index(int((image.abs() - 1).abs().argmin()), grid)
+        expected = (
+            a[0, ..., 0] if sign > 0 else -a[0, ..., 0].flip(axes).roll([1] * len(axes), axes)
+        )
+        assert torch.equal(image, expected.roll(origin, axes))
+        seen.add((sign, *origin))
+    assert len(seen) > 60  # of 96 or 384
 
 
 def test_square_symmetries_map_solutions_to_solutions():
@@ -313,12 +332,13 @@ def test_symmetries_of_the_square_need_its_points(points, message):
         SquareSymmetries().check(points)
 
 
-def test_symmetries_of_the_circle_refuse_other_domains():
-    CircleSymmetries().check(Box.periodic(8))
+def test_symmetries_of_the_torus_refuse_other_domains():
+    TorusSymmetries().check(Box.periodic(8))
+    TorusSymmetries().check(Box.periodic(8, 6, 4))
     cloud = Cloud.of(np.random.default_rng(0).random((8, 1)))
-    for domain in (Box.periodic(8, 8), Box.nodal(8), cloud):
-        with pytest.raises(ValueError, match="shift and reflection need one periodic axis"):
-            CircleSymmetries().check(domain)
+    for domain in (Box.cell(8, 8), Box.nodal(8), cloud):
+        with pytest.raises(ValueError, match="shift and reflection need periodic axes"):
+            TorusSymmetries().check(domain)
 
 
 def forced_flow(w):

@@ -28,6 +28,18 @@ SEMILINEAR: dict[str, dict[str, Any]] = {
                    "length": 0.35, "times": [20.0, 40.0]},
     "burgers-2d": {"dt": 0.04, "problem.resolution": 32, "problem.solver.resolution": 64,
                    "diffusion": 0.05, "times": [0.1, 0.2]},
+    "cahn-hilliard": {"dt": 0.1, "modes": 5, "problem.resolution": 32,
+                      "problem.solver.resolution": 64, "hyper_diffusion": 1e-4,
+                      "times": [1.0, 2.0]},
+    "diffusion-reaction": {"dt": 0.1, "modes": 6, "problem.resolution": 32,
+                           "problem.solver.resolution": 32, "diffusion": [5e-3, 1e-2],
+                           "times": [0.5, 1.0]},
+    "allen-cahn-3d": {"dt": 0.5, "modes": 3, "problem.resolution": 16,
+                      "problem.solver.resolution": 32, "diffusion": 0.02, "times": [1.0, 2.0]},
+    "gray-scott-3d": {"dt": 5.0, "modes": 3, "problem.resolution": 16,
+                      "problem.solver.resolution": 32, "length": 0.25, "times": [20.0, 40.0]},
+    "decaying-3d": {"dt": 0.05, "modes": 3, "problem.resolution": 16,
+                    "problem.solver.resolution": 16, "diffusion": 0.03, "times": [0.1, 0.2]},
 }  # fmt: skip
 TOLERANCES = {"kdv": 1e-5, "swift-hohenberg": 5e-2, "gray-scott": 2e-2}
 FLOW = {"times": [0.5, 1.0], "problem.resolution": 32, "modes": 31, "solver.resolution": 96,
@@ -75,7 +87,7 @@ SMALL: dict[str, tuple[dict[str, Any], int]] = {  # overrides, and numbers of sa
     "poisson-quick": ({}, 40),
     "pulses-quick": ({}, 200),
     "shock-tube-quick": ({}, 150),
-    **{name: ({**changes, "tolerance": TOLERANCES.get(name, 1e-2)}, 12)
+    **{name: ({**changes, "tolerance": TOLERANCES.get(name, 1e-2)}, 6 if "3d" in name else 12)
        for name, changes in SEMILINEAR.items()},
 }  # fmt: skip
 FEW = 8  # samples of a recipe without a line above

@@ -6,6 +6,7 @@ import torch
 
 from pdegen.domains import PeriodicGrid
 from pdegen.equations.semilinear.problem import SemilinearProblem
+from pdegen.equations.semilinear.solver import integrator
 from pdegen.equations.vorticity.solver import Flow
 from pdegen.numerics.semilinear import Semilinear
 from pdegen.numerics.spectral import Torus
@@ -105,7 +106,7 @@ def test_semilinear_equations_by_their_initial_values(name, time):
     problem = load_recipe(name).with_overrides(changes).problem
     assert isinstance(problem, SemilinearProblem)
     torus, times = problem.torus, list(problem.times)
-    solver = problem.terms.solver(torus, problem.solver.dt, 1e3, "cpu")
+    solver = integrator([problem.terms], torus, problem.solver.dt, 1e3, "cpu")
     u0, du = (
         problem.initial.values(torus, len(problem.components), seed, range(1), "cpu")
         for seed in (0, 1)

@@ -42,6 +42,18 @@ def on_the_torus():
                 yield modes, wave(phase), f"the {name} ({k1}, {k2})", np.hypot(k1, k2), side
 
 
+def on_the_cube():
+    modes = torus_modes(TorusGaussianField(18.0, 7.0, 3.0, modes=4, axes=3), 10)
+    x = 2 * np.pi * np.stack(np.meshgrid(*[PeriodicGrid(10).x] * 3, indexing="ij"))
+    for k in product(range(4), range(-3, 4), range(-3, 4)):
+        if k > (0, 0, 0):
+            phase = np.tensordot(k, x, 1)
+            for name, wave in (("cosine", np.cos), ("sine", np.sin)):
+                side = "k₂ > 0" if k[1] > 0 else "k₂ <= 0"
+                where = ", ".join(map(str, k))
+                yield modes, wave(phase), f"the {name} ({where})", np.linalg.norm(k), side
+
+
 @pytest.mark.parametrize(
     ("functions", "leading"),
     [
@@ -49,8 +61,9 @@ def on_the_torus():
         (on_the_square("neumann"), 15),
         (on_the_square("dirichlet"), 9),
         (on_the_torus(), 48),
+        (on_the_cube(), 26),
     ],
-    ids=["circle", "neumann", "dirichlet", "torus"],
+    ids=["circle", "neumann", "dirichlet", "torus", "cube"],
 )
 def test_a_function_is_in_the_bands_that_are_named_for_it(functions, leading):
     named = 0

@@ -6,6 +6,7 @@ from scipy.integrate import solve_ivp
 from scipy.optimize import fsolve
 
 from pdegen.equations.semilinear.problem import SemilinearProblem
+from pdegen.equations.semilinear.solver import integrator, projection
 from pdegen.numerics.semilinear import Semilinear
 from pdegen.recipe import load_recipe
 from tests.pdegen.small import SEMILINEAR
@@ -34,7 +35,8 @@ def declared(**tables):
 
 def solver_of(problem) -> Semilinear:
     solver = problem.solver
-    return problem.terms.solver(problem.torus, solver.dt or np.inf, solver.tolerance, None)
+    dt = solver.dt or np.inf
+    return integrator([problem.terms], problem.torus, dt, solver.tolerance, None)
 
 
 def solved(problem, u0, times=None):
@@ -52,8 +54,12 @@ def points(problem):
 
 def started(problem, samples):
     """Modes of the initial values, and the solver."""
-    u0 = problem.initial.values(problem.torus, len(problem.components), 0, samples, None)
-    return problem.torus.to_modes(u0), solver_of(problem)
+    torus, walled = problem.torus, problem.walls == "no-flow"
+    u0 = problem.initial.values(torus, len(problem.components), 0, samples, None, walled)
+    v0 = torus.to_modes(u0)
+    if problem.nonlinear.projection:
+        v0 = np.einsum("ij...,bj...->bi...", projection(torus), v0)
+    return v0, solver_of(problem)
 
 
 def distance(torus, v, w):

@@ -9,6 +9,7 @@ import pytest
 
 from pdegen.equations.base import SampleError
 from pdegen.equations.semilinear.problem import SemilinearProblem
+from pdegen.equations.semilinear.solver import integrator
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
 from tests.pdegen import small
@@ -62,7 +63,7 @@ MONOMIAL = {"of": "u", "coefficient": 1.0, "powers": [2]}
         ({"initial": {"alpha": 0.5}}, "alpha > 1/2"),
         ({"initial": {"mean": [1.0, 2.0]}}, "initial.mean has 2 numbers, expected one"),
         ({"initial": {"law": "uniform"}}, "unknown 'uniform', known: gaussian, bounded"),
-        ({"dimension": 3}, "dimension: must be 1 or 2, got 3"),
+        ({"dimension": 4}, "dimension: must be 1, 2 or 3, got 4"),
         ({"linear": {"diffusion": -1.0, "hyper_diffusion": 1e-6}},
          "up to the mode 160 grow by diffusion < 0: they need solver.resolution >= 482, got 32"),
     ],
@@ -118,7 +119,7 @@ def test_the_limit_of_the_step_is_where_it_becomes_unstable():
         problem = of(0.01)
         v0, _ = started(problem, range(1))
         v0[..., -1] += 1e-9
-        solver = problem.terms.solver(problem.torus, limit * factor, 1e99, None)
+        solver = integrator([problem.terms], problem.torus, limit * factor, 1e99, None)
         last = solver.discrete.march(v0, [50.0], solver.dt)[0][0, 0, 0, -1]
         assert (not abs(last) < 1e-8) == grows  # it may be infinite
 

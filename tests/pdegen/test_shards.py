@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import xarray as xr
 
 from operators.data import DataError, open_pairs, read_pairs
 from pdegen.generation.generate import layout
@@ -68,6 +69,63 @@ def read(store, name, samples):
     for _ in store.shards_of(name).pieces(np.array(samples), out):
         pass
     return out
+
+
+@pytest.fixture(params=["lz4", "none"])
+def split(request, small, tmp_path, monkeypatch):
+    """A store whose samples of u are split into chunks of two of six times, and its values."""
+    for name in ("_SAMPLE_BYTES", "_CHUNK_BYTES"):
+        monkeypatch.setattr(f"pdegen.store.layout.{name}", 2 * 4 * 32)
+    times = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
+    recipe = small.with_overrides({"shard": 6, "codec": request.param, "times": times})
+    store = lay_out(str(tmp_path / "split.zarr"), layout(recipe))
+    assert store.array("u").chunk == (1, 2, 32)
+    rng = np.random.default_rng(0)
+    values = {
+        name: rng.standard_normal((store.samples, *store.array(name).shape[1:])).astype(
+            store.array(name).dtype
+        )
+        for name in store.variables
+    }
+    for shard in range(store.shards):
+        samples = store.shard_range(shard)
+        part = {name: v[samples.start : samples.stop] for name, v in values.items()}
+        write_shard(store, shard, part)
+    reading.verified_shards().clear()
+    return seal(store), values
+
+
+@pytest.mark.parametrize("samples", [[0], [1, 2, 5], [0, 1, 2, 3, 4, 5], [7, 8], [11]])
+def test_samples_that_are_split_along_time_are_read_like_others(split, samples):
+    store, values = split
+    opened = open_sealed(store.url)
+    for _ in range(2):
+        for name in store.variables:
+            assert np.array_equal(read(opened, name, samples), values[name][samples], True)
+    pieces = [v for _, v in opened.shards_of("u").pieces(np.array(samples))]
+    assert np.array_equal(np.concatenate(pieces), values["u"][samples], True)
+    wider = np.zeros((len(samples), 6, 64), np.float32)[..., ::2]
+    for _ in opened.shards_of("u").pieces(np.array(samples), wider):
+        pass
+    assert np.array_equal(wider, values["u"][samples], True)
+
+
+def test_other_libraries_read_samples_that_are_split_along_time(split):
+    store, values = split
+    with xr.open_zarr(store.url) as opened:
+        assert np.array_equal(opened.u.values, values["u"], True)
+    data = Path(store.url, store.key("u", 1)).read_bytes()
+    assert np.array_equal(store.shards_of("u").decoded(1, data), values["u"][6:], True)
+
+
+def test_a_flip_in_a_part_of_a_sample_is_refused(split):
+    store, _ = split
+    path = Path(store.url, store.key("u", 1))
+    data = path.read_bytes()
+    for place in range(0, len(data), 97):
+        path.write_bytes(bytes(b ^ (0x10 if i == place else 0) for i, b in enumerate(data)))
+        with pytest.raises(DataError, match=r"u, samples 6 to \d+: .*damaged.*pdegen verify"):
+            read_pairs(store.url, (6, 12))
 
 
 @pytest.mark.parametrize("samples", [[0], [1, 2, 5], [0, 1, 2, 3, 4, 5], [7, 8], [11]])

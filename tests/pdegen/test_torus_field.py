@@ -64,8 +64,37 @@ def test_the_law_refuses_another_spectrum(scale):
     assert findings(scale)
 
 
+CUBIC = TorusGaussianField(sigma=100.0, tau=7.0, alpha=3.0, modes=5, axes=3)
+
+
+def test_a_sample_in_space_is_the_series_with_the_coefficients_of_its_stream():
+    x = np.stack(np.meshgrid(*[np.arange(12) / 12] * 3, indexing="ij"))
+    z = NormalStream(5).pairs(3, len(CUBIC.wave_vectors)) * CUBIC.mode_stds
+    phase = 2 * np.pi * np.tensordot(CUBIC.wave_vectors, x, 1)
+    expected = np.tensordot(z.real, np.cos(phase), 1) - np.tensordot(z.imag, np.sin(phase), 1)
+    torus = Torus((PeriodicGrid(24),) * 3, 2)
+    np.testing.assert_allclose(CUBIC(torus, 5, [3])[0, ::2, ::2, ::2], expected, atol=1e-12)
+    again = CUBIC.wave_vectors[CUBIC.wave_vectors[:, 0] == 0, 1:]
+    plane = TorusGaussianField(100.0, 7.0, 3.0, modes=5).wave_vectors
+    assert np.array_equal(again, plane)  # the order of those with k₁ = 0
+
+
+@pytest.mark.parametrize(("scale", "sound"), [(1.0, True), (1.03, False), ("along z", False)])
+def test_the_law_in_space_notices_another_spectrum(scale, sound):
+    torus = Torus((PeriodicGrid(12),) * 3, 1)
+    law = GaussianCheck(
+        "a", lambda w: w.astype(float), torus_modes(CUBIC, 12),
+        np.full((12, 12, 12), CUBIC.pointwise_variance), relative=True,
+    )  # fmt: skip
+    v = CUBIC.coefficients(torus, 0, range(100))
+    one = (torus.numbers[0] == 0) & (torus.numbers[1] == 0)
+    v = v * (1 + 0.5 * one if scale == "along z" else scale)
+    w = torus.to_points(v).astype(np.float32)
+    assert bool(StoreChecks((law,)).check([(np.arange(100), {"a": w})])) != sound
+
+
 def test_a_torus_that_does_not_keep_the_modes_is_refused():
-    with pytest.raises(ValueError, match="modes up to 31 need a square torus with these modes"):
+    with pytest.raises(ValueError, match="modes up to 31 need a torus of 2 axes with these modes"):
         FIELD(square(64), 0, [0])
 
 

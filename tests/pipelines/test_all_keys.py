@@ -16,7 +16,7 @@ from operators.norms import RelativeH1, WeightedH1
 from operators.training.fit import Settings
 from operators.training.optimizers import SOAP, Adam
 from operators.training.schedules import OneCycle
-from operators.transforms import CircleSymmetries
+from operators.transforms import TorusSymmetries
 from pdegen.recipe import Recipe
 from pipelines.config.benchmark import Benchmark
 from pipelines.config.experiment import Experiment
@@ -74,7 +74,7 @@ def test_the_library_has_the_defaults_of_the_commands():
     assert settings.cycle_momentum
     assert (RelativeH1().gamma, RelativeH1().periodic) == (0.1, True)
     assert (WeightedH1().gamma, WeightedH1().published) == (0.5, False)
-    circle = CircleSymmetries()
+    circle = TorusSymmetries()
     assert (circle.shift, circle.reflection) == (True, True)
     group = SOAP([torch.nn.Parameter(torch.ones(2, 2))]).param_groups[0]
     assert {k: group[k] for k in ("lr", "betas", "basis_decay", "every", "eps")} == {

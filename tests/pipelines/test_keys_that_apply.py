@@ -231,7 +231,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (
         "map",
         {"training.symmetries.shift": True, "training.symmetries.diagonal": True},
-        "choose one domain, not the circle and the torus",
+        "choose one kind of symmetries, not shift or reflection and diagonal",
     ),
     ("square", {"training.symmetries.mean": True}, "of the square: set square = true"),
     ("frames", {"task.parameters": True}, "the samples have no parameters"),

@@ -14,7 +14,8 @@ from numpy.polynomial import Polynomial
 from pdegen.checks.check import EPSILON, Bound, Check, Distinct, Values, stated_error
 from pdegen.checks.evolution import Evolution
 from pdegen.equations.semilinear.solver import Numbers, Terms
-from pdegen.numerics.spectral import Torus
+from pdegen.numerics.semilinear import Modes, Nonlinear
+from pdegen.numerics.spectral import Symbol, Torus, even_extension
 
 Moments = Float[np.ndarray, "batch times components"]
 Quantity = Callable[["_OutputBatch"], tuple[Moments, Moments]]  # from a batch to values and limits
@@ -48,10 +49,14 @@ class _OutputBatch:
     `exact` states whether the output grid resolves all modes.
     """
 
-    def __init__(self, values: Values, torus: Torus, shape: tuple[int, int], exact: bool) -> None:
+    def __init__(
+        self, values: Values, torus: Torus, shape: tuple[int, int], exact: bool, walls: bool
+    ) -> None:
         def frames(name: str, times: int) -> np.ndarray:
-            array = values[name].astype(np.float64)
-            return array.reshape(len(array), times, shape[1], *torus.points)
+            array, halves = values[name].astype(np.float64), 2 if walls else 1
+            cells = (n // halves for n in torus.points)
+            array = array.reshape(len(array), times, shape[1], *cells)
+            return even_extension(array, len(torus.points)) if walls else array
 
         self.torus = torus
         self.w = np.concatenate([frames("a", 1), frames("u", shape[0] - 1)], axis=1)
@@ -91,7 +96,9 @@ class SemilinearClaims:
       next by a factor of at most e^(max Re L Δt). Without reaction, the factor is at least
       e^(min Re L Δt).
     - If L is real and a component reacts with itself only, u is a gradient flow: the functional
-      ∫ -uLu/2 - ∫₀^u R decreases.
+      ∫ -uLu/2 - ∫₀^u R decreases. If all terms are a Laplacian, uₜ = Δ(Mu + q(u)), the functional
+      is ∫ uMu/2 + ∫₀^u q.
+    - A projected velocity has divergence 0, and its energy is the sum over the components.
     - Diffusion without derivatives of higher order has a maximum principle. A component that reacts
       with itself only stays in the range of a. If R drives the component out of this range, the
       component does not pass the next root of R. Components that react with each other stay
@@ -107,20 +114,27 @@ class SemilinearClaims:
     output: Torus  # modes of the output grid
     times: tuple[float, ...]  # 0, then the times of u
     tolerance: float  # largest error
+    walls: bool = False  # whether stored values are those of a box, which has no flow through walls
 
     def checks(self) -> Iterator[Check]:
         terms = self.terms
-        alone = [k for k in range(terms.components) if terms.reacts_alone(k)]
-        flux = not any(terms.gradient_norm) and not (terms.velocity and any(terms.convection))
+        # f pushes every quantity
+        own = [] if terms.forced else range(terms.components)
+        alone = [k for k in own if terms.reacts_alone(k)]
+        flux = not any(terms.gradient_norm) and (
+            terms.projection or not (terms.velocity and any(terms.convection))
+        )
         reactions = {k: terms.reaction_of(k) for k in alone}
         inert = [k for k in alone if not reactions[k].any()]
-        calm = [] if (terms.velocity and terms.transported) or any(terms.gradient_norm) else alone
+        mixed = (terms.velocity and terms.transported) or any(terms.gradient_norm)
+        calm = alone if terms.projection or not (mixed or terms.laplacians) else []
         # u R(u) <= 0: only odd powers, no positive coefficient
         damped = [k for k in calm if not (reactions[k][::2].any() or (reactions[k] > 0).any())]
         smooth = not any((*terms.hyper_diffusion, *terms.dispersion)) and not (
             terms.velocity and any(terms.conservative_convection)
         )
         smooth = smooth and min(terms.diffusion) >= 0
+        smooth = smooth and not (terms.projection or terms.laplacians or terms.forced)
         flows = not (terms.transported or any(terms.gradient_norm) or np.any(terms.advection))
         claims: list[tuple[str, list[int], Quantity]] = []
         if terms.diagonal:  # implies all other claims
@@ -134,7 +148,12 @@ class SemilinearClaims:
         conserved = [k for k in damped if k in inert]
         claims.append(("the decay of the norm since the time before", conserved, self.decay))
         if flows and not any(terms.dispersion):
-            claims.append(("the growth of the functional since the time before", alone, self.flow))
+            falling = [k for k in alone if self._functional(k) is not None]
+            claims.append(
+                ("the growth of the functional since the time before", falling, self.flow)
+            )
+        if terms.projection:
+            claims.append(("the divergence", [0], self.divergence))
         if smooth:
             coupled = [k for k in range(terms.components) if k not in alone]
             positive = self.bounds is not None and min(self.bounds[0]) >= 0 and terms.positive
@@ -144,15 +163,31 @@ class SemilinearClaims:
             if components:
                 yield self._bound(name, components, quantity)
         evolved = Evolution(
-            terms=lambda torus: (terms.linear(torus), terms.nonlinear(torus)),
+            terms=self._with_source if terms.forced else self._terms,
             degree=terms.degree,
             torus=self.output,
-            components=terms.components,
+            components=terms.components * (2 if terms.forced else 1),
             times=self.times,
             tolerance=self.tolerance,
             folded=self.solving.points != self.output.points,
+            walls=self.walls,
+            constant=terms.forced,
         )
         yield from evolved.checks()
+
+    def _terms(self, torus: Torus) -> tuple[Symbol, Nonlinear | None]:
+        return self.terms.linear(torus), self.terms.nonlinear(torus)
+
+    def _with_source(self, torus: Torus) -> tuple[Symbol, Nonlinear | None]:
+        """The equation of u and f together, where fₜ = 0."""
+        linear, nonlinear = self._terms(torus)
+        assert nonlinear is not None
+
+        def pushed(v: Modes) -> Modes:
+            u, f = np.split(v, 2, axis=1)
+            return np.concatenate([nonlinear(u) + f, np.zeros_like(f)], axis=1)
+
+        return np.concatenate([linear, np.zeros_like(linear)]), pushed
 
     def _bound(self, name: str, components: list[int], quantity: Quantity) -> Bound:
         """A check of a quantity at the time and component where it is nearest to its limit."""
@@ -160,7 +195,7 @@ class SemilinearClaims:
         exact = self.terms.diagonal and self.bounds is None
 
         def worst(values: Values) -> tuple[np.ndarray, np.ndarray]:
-            observed, limit = quantity(_OutputBatch(values, self.output, shape, exact))
+            observed, limit = quantity(_OutputBatch(values, self.output, shape, exact, self.walls))
             observed, limit = (
                 np.broadcast_to(x, observed.shape)[..., components].reshape(len(observed), -1)
                 for x in (observed, limit)
@@ -191,32 +226,61 @@ class SemilinearClaims:
 
     def growth(self, batch: _OutputBatch) -> tuple[Moments, Moments]:
         factor = np.exp(self._rates[0] * np.diff(self.times)[:, None])
-        norm, slack = batch.norm(batch.v), batch.slack
+        norm, slack = self._norms(batch)
         return norm[:, 1:], factor * (norm + slack)[:, :-1] + slack[:, 1:]
 
     def decay(self, batch: _OutputBatch) -> tuple[Moments, Moments]:
         factor = np.exp(self._rates[1] * np.diff(self.times)[:, None])
-        norm, slack = batch.norm(batch.v), batch.slack
+        norm, slack = self._norms(batch)
         return factor * norm[:, :-1], (norm + slack)[:, 1:] + factor * slack[:, :-1]
+
+    def _norms(self, batch: _OutputBatch) -> tuple[Moments, Moments]:
+        """Norms and their slack: of each component, or of a projected velocity as a whole."""
+        norm, slack = batch.norm(batch.v), batch.slack
+        if not self.terms.projection:
+            return norm, slack
+        whole = np.sqrt(np.sum(norm**2, axis=2, keepdims=True)), slack.sum(axis=2, keepdims=True)
+        return np.broadcast_to(whole[0], norm.shape), np.broadcast_to(whole[1], norm.shape)
+
+    def divergence(self, batch: _OutputBatch) -> tuple[Moments, Moments]:
+        d = np.stack([np.broadcast_to(d, self.output.shape) for d in self.output.d])
+        steepest = np.sqrt(np.abs(self.output.laplacian).max())
+        div = batch.norm(np.sum(d * batch.v, axis=2, keepdims=True))
+        return div, steepest * batch.slack.sum(axis=2, keepdims=True)
+
+    def _functional(self, k: int) -> tuple[np.ndarray, Polynomial] | None:
+        """The symbol M and the polynomial q of the functional ∫ uMu/2 + ∫₀^u q of a component.
+
+        Both are minus the terms of the equation, or minus their inverse Laplacian. None if the
+        equation has no such functional.
+        """
+        terms, linear = self.terms, np.real(self.terms.linear(self.output))[k]
+        potential = terms.laplacian_of(k)
+        if not any(of == k for of, _, _ in terms.laplacians):
+            return -linear, -Polynomial(terms.reaction_of(k))
+        if potential is None or terms.reaction_of(k).any() or terms.growth[k]:
+            return None
+        return linear * self.output.inverse_laplacian, Polynomial(potential)
 
     def flow(self, batch: _OutputBatch) -> tuple[Moments, Moments]:
         """The increase of the functional since the previous time.
 
-        The limit includes the effect of errors of u, estimated from the gradient -(Lu + R) of the
-        functional. The potential ∫₀^u R is summed over enough points to resolve its products.
+        The limit includes the effect of errors of u, estimated from the gradient Mu + q(u) of the
+        functional. The potential ∫₀^u q is summed over enough points to resolve its products.
         """
-        linear = np.real(self.terms.linear(self.output))
         fine = tuple(n * (self.terms.degree + 1) // 2 + 2 for n in self.output.points)
-        u = self.output.to_points(batch.v, fine)
-        quadratic = -0.5 * np.sum(self.output.weights * linear * np.abs(batch.v) ** 2, batch.grid)
-        value, gradient = np.empty_like(quadratic), np.empty_like(quadratic)
-        force = self.output.to_points(linear * batch.v, fine)
+        value, gradient = np.zeros_like(batch.slack), np.zeros_like(batch.slack)
+        steepest = np.zeros(self.terms.components)
         for k in range(self.terms.components):
-            reaction, axes = Polynomial(self.terms.reaction_of(k)), tuple(range(2, u.ndim - 1))
-            value[:, :, k] = quadratic[:, :, k] - reaction.integ()(u[:, :, k]).mean(axis=axes)
-            squares = (force[:, :, k] + reaction(u[:, :, k])) ** 2
-            gradient[:, :, k] = np.sqrt(squares.mean(axis=axes))
-        steepest = np.abs(linear).reshape(len(linear), -1).max(axis=1)
+            if functional := self._functional(k):
+                m, q = functional
+                v = batch.v[:, :, k]
+                u, force = (self.output.to_points(w, fine) for w in (v, m * v))
+                axes = tuple(range(2, u.ndim))
+                value[:, :, k] = 0.5 * np.sum(self.output.weights * m * np.abs(v) ** 2, axes)
+                value[:, :, k] += q.integ()(u).mean(axis=axes)
+                gradient[:, :, k] = np.sqrt(((force + q(u)) ** 2).mean(axis=axes))
+                steepest[k] = np.abs(m).max()
         slack = gradient * batch.slack + steepest * batch.slack**2
         return np.diff(value, axis=1), slack[:, 1:] + slack[:, :-1]
 

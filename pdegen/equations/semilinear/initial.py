@@ -12,15 +12,19 @@ import numpy as np
 from array_api_compat import array_namespace
 from pydantic import BeforeValidator
 
-from pdegen.checks.gaussian import GaussianCheck, periodic_modes, torus_modes
-from pdegen.domains import PeriodicGrid
+from pdegen.checks.gaussian import GaussianCheck, periodic_modes, square_modes, torus_modes
+from pdegen.domains import Box, CellGrid, PeriodicGrid
 from pdegen.equations.semilinear.solver import Numbers
 from pdegen.numerics.device import Array, constant
-from pdegen.numerics.spectral import Torus
-from pdegen.sampling.gaussian import PeriodicGaussianField, TorusGaussianField
+from pdegen.numerics.spectral import Torus, even_extension
+from pdegen.sampling.gaussian import (
+    PeriodicGaussianField,
+    SquareGaussianField,
+    TorusGaussianField,
+)
 from pdegen.schema import Count, InverseLength, Positive, Size, Strict, brief
 
-Field = PeriodicGaussianField | TorusGaussianField
+Field = PeriodicGaussianField | TorusGaussianField | SquareGaussianField
 Inverse = Callable[[np.ndarray], np.ndarray]  # the map from a component of a to g/s
 
 _MOST = 1e20  # largest size of a coefficient
@@ -65,14 +69,15 @@ Each = Annotated[float | Numbers, BeforeValidator(each)]
 class Initial(Strict):
     """A function of a Gaussian field g ~ N(0, sigma²(-Δ + tau²)^(-alpha)) of spatial mean 0.
 
-    The parameters refer to the circle or the square torus of side 1. The field g is then stretched
-    to the length of the domain.
+    The parameters refer to the torus of side 1, or to the square of side 1 with Neumann conditions
+    on no-flow walls. The field g is then stretched to the length of the domain.
 
     Args:
         sigma: Scale σ of the covariance operator, on a domain of length 1. [u]
         tau: Inverse correlation length τ, on a domain of length 1. [1]
         alpha: Exponent α, above half the dimension: larger values give smoother functions. [1]
-        modes: Modes of the circle, or radius of the disc of wave vectors, independent of the grid.
+        modes: Largest |k| of the wave vectors k of the modes, independent of the grid. With no-flow
+            walls, number of cosines along each axis.
     """
 
     sigma: Size
@@ -80,52 +85,78 @@ class Initial(Strict):
     alpha: Positive
     modes: Count
 
-    def field(self, axes: int) -> Field:
-        """The Gaussian field g of one component."""
-        kind = PeriodicGaussianField if axes == 1 else TorusGaussianField
-        return kind(self.sigma, self.tau, self.alpha, self.modes)
+    def field(self, axes: int, walls: bool) -> Field:
+        """The Gaussian field g of one component, on a torus or between walls."""
+        if walls:
+            return SquareGaussianField("neumann", self.sigma, self.tau, self.alpha, self.modes)
+        parameters = self.sigma, self.tau, self.alpha, self.modes
+        if axes == 1:
+            return PeriodicGaussianField(*parameters)
+        return TorusGaussianField(*parameters, axes)
 
     def values(
-        self, torus: Torus, count: int, seed: int, samples: Sequence[int], device: str | None
+        self,
+        torus: Torus,
+        count: int,
+        seed: int,
+        samples: Sequence[int],
+        device: str | None,
+        walls: bool = False,
+        first: int = 0,
     ) -> Array:
         """The initial values u(0) of `count` components at the points of the torus.
 
-        Each component has its own random streams.
+        Each component has its own random streams, from the number `first` on. Between walls, the
+        values are the even extension of those in the cells of the box.
         """
         axes = len(torus.grids)
-        field, grid = self.field(axes), PeriodicGrid(torus.points[0])
+        field, n = self.field(axes, walls), torus.points[0]
 
         def sampled(component: int) -> Array:
-            numbers = [sample + component * _COMPONENT_STRIDE for sample in samples]
+            numbers = [sample + (first + component) * _COMPONENT_STRIDE for sample in samples]
             if isinstance(field, PeriodicGaussianField):
-                return field(grid, seed, numbers, device)
-            return field(torus, seed, numbers, device)
+                return field(PeriodicGrid(n), seed, numbers, device)
+            if isinstance(field, TorusGaussianField):
+                return field(torus, seed, numbers, device)
+            return even_extension(field(CellGrid(n // 2), seed, numbers, device), axes)
 
         fields = [sampled(component) for component in range(self.fields(count))]
         xp = array_namespace(fields[0])
         return self.of(xp.stack(fields * (count // len(fields)), axis=1), axes)
 
-    def checks(self, grids: tuple[PeriodicGrid, ...], count: int) -> Iterator[GaussianCheck]:
-        """The checks of the law of each Gaussian field.
+    def checks(
+        self, variable: str, box: Box, count: int, projection: bool
+    ) -> Iterator[GaussianCheck]:
+        """The checks of the law of each Gaussian field of a variable.
 
-        A field is not checked if the rounding of the stored values hides its law.
+        A field is not checked if the rounding of the stored values hides its law. A projection onto
+        fields of divergence 0 leaves the share 1 - k_j²/|k|² of the variance of component j.
         """
-        axes, n = len(grids), grids[0].n
-        field = self.field(axes)
+        axes, n, walls = box.dim, box.shape[0], box.kinds[0] == "cell"
+        field = self.field(axes, walls)
         for component in range(self.fields(count)):
-            size, inverse = self.inverse(component, count, math.sqrt(field.pointwise_variance))
+            share = np.ones(1)
+            if projection and isinstance(field, TorusGaussianField):
+                squares = field.wave_vectors**2
+                share = 1 - squares[:, component] / squares.sum(axis=1)
+            variance = np.full(box.shape, np.sum(share * field.mode_stds**2))
+            if isinstance(field, SquareGaussianField):
+                variance = field.pointwise_variance(CellGrid(n))
+            size, inverse = self.inverse(component, count, math.sqrt(variance.max()))
             if size < _LARGEST:
                 if isinstance(field, PeriodicGaussianField):
                     modes = periodic_modes(field, PeriodicGrid(n))
+                elif isinstance(field, TorusGaussianField):
+                    modes = torus_modes(field, n, share)
                 else:
-                    modes = torus_modes(field, n)
+                    modes = square_modes(field, CellGrid(n))
                 yield GaussianCheck(
-                    "a",
+                    variable,
                     lambda a, k=component, inverse=inverse: inverse(
                         (a[:, k] if a.ndim == axes + 2 else a).astype(np.float64)
                     ),
                     replace(modes, variances=modes.variances / size**2),
-                    np.full((n,) * axes, field.pointwise_variance / size**2),
+                    variance / size**2,
                     relative=False,
                 )
 
@@ -167,16 +198,15 @@ class Initial(Strict):
     def symmetric(self) -> bool:
         """Whether -u has the same law."""
 
-    @property
     @abstractmethod
-    def sentence(self) -> str:
+    def sentence(self, walls: bool) -> str:
         """The law in words."""
 
-    @property
-    def _normal(self) -> str:
+    def _normal(self, walls: bool) -> str:
+        where = "square of side 1 with Neumann conditions" if walls else "torus of side 1"
         return (
-            f"N(0, {self.sigma:.6g}²(−Δ + {self.tau:.6g}²)^(−{self.alpha:.6g})) on the circle or "
-            f"the square of side 1, without its mean, {self.modes} modes, stretched to the length"
+            f"N(0, {self.sigma:.6g}²(−Δ + {self.tau:.6g}²)^(−{self.alpha:.6g})) on the {where}, "
+            f"without its mean, {self.modes} modes, stretched to the length"
         )
 
 
@@ -212,9 +242,8 @@ class Gaussian(Initial):
     def symmetric(self) -> bool:
         return not np.any(self.mean)
 
-    @property
-    def sentence(self) -> str:
-        return f"{self.mean} + {self._normal}; components are independent"
+    def sentence(self, walls: bool) -> str:
+        return f"{self.mean} + {self._normal(walls)}; components are independent"
 
 
 class Bounded(Initial):
@@ -277,12 +306,11 @@ class Bounded(Initial):
     def symmetric(self) -> bool:
         return self.mean == 0 and not np.any(np.add(self.low, self.high))
 
-    @property
-    def sentence(self) -> str:
+    def sentence(self, walls: bool) -> str:
         shared = "one g of all components" if self.shared else "components are independent"
         return (
             f"{self.low} + ({self.high} - {self.low})/(1 + exp(-g)), g = {self.mean:.6g} + "
-            f"{self._normal}; {shared}"
+            f"{self._normal(walls)}; {shared}"
         )
 
 

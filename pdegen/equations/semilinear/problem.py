@@ -1,4 +1,4 @@
-"""Semilinear equations on the periodic interval and square, declared by their terms."""
+"""Semilinear equations on the circle, the square and the cube, declared by their terms."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from array_api_compat import array_namespace
 from pydantic import BeforeValidator, Field, model_validator
 
 from pdegen.checks.check import StoreChecks
-from pdegen.domains import Box, PeriodicGrid
+from pdegen.domains import Box, CellGrid, PeriodicGrid
 from pdegen.equations.base import (
     Problem,
     TimesFromStart,
@@ -34,12 +34,12 @@ from pdegen.equations.semilinear.initial import (
     number,
     spread,
 )
-from pdegen.equations.semilinear.solver import Numbers, Terms, family_solver
-from pdegen.numerics.device import Array
+from pdegen.equations.semilinear.solver import Numbers, Terms, integrator, projection
+from pdegen.numerics.device import Array, constant
 from pdegen.numerics.semilinear import Semilinear
 from pdegen.numerics.spectral import Torus
 from pdegen.numerics.transforms import EIGHT, provenance
-from pdegen.sampling.gaussian import PeriodicGaussianField
+from pdegen.sampling.gaussian import PeriodicGaussianField, TorusGaussianField
 from pdegen.sampling.scalars import ScalarLaw, number_of, number_or_law, with_numbers
 from pdegen.schema import Count, Name, Positive, Size, Strict, Tolerance, brief, near
 from pdegen.store.format import Drawing, Physics
@@ -95,17 +95,19 @@ class Linear(Strict):
 
 
 class Monomial(Strict):
-    """The term coefficient u^p v^q ... in the equation of the component `of`.
+    """The term coefficient u^p v^q ... in the equation of the component `of`, or its Laplacian.
 
     Args:
         of: Name of the component whose equation has the term.
         coefficient: Factor of the term, on the right side. [u^(1 − p − q ...)/time]
         powers: Power of each component.
+        laplacian: Whether the term is the Laplacian of the monomial, of degree 2 or more.
     """
 
     of: Name
     coefficient: Annotated[float | ScalarLaw, BeforeValidator(_coefficient)]
     powers: Annotated[tuple[Annotated[int, Field(ge=0, le=9)], ...], Field(strict=False)]
+    laplacian: Annotated[bool, Field(exclude_if=lambda taken: not taken)] = False
 
 
 class Nonlinear(Strict):
@@ -117,59 +119,71 @@ class Nonlinear(Strict):
             [length/(time · u)]
         gradient_norm: Factor g in the term (g/2) |∇u|² on the left side. [length²/(time · u)]
         reaction: Monomials of the components, a list of tables.
+        projection: Whether a pressure keeps the divergence of the velocity at 0 (incompressible
+            flow). The initial velocity is the projection of the Gaussian field.
     """
 
     convection: EachOrLaw = 0.0
     conservative_convection: EachOrLaw = 0.0
     gradient_norm: EachOrLaw = 0.0
     reaction: Annotated[tuple[Monomial, ...], Field(strict=False)] = ()
+    projection: Annotated[bool, Field(exclude_if=lambda taken: not taken)] = False
 
 
 # Writes the equations of `Terms` as one line of text, or as LaTeX.
 
 
 class Notation(NamedTuple):
-    """Templates of the terms of an equation; {u} is one component, {all} the list of components."""
+    """Templates of the terms of an equation.
+
+    {u} is one component, {all} the list of components, {x} an axis. {gradient}, {squares} and
+    {third} are sums over the axes: of first derivatives, of those of {u}^2, and of third ones.
+    """
 
     in_time: str  # the derivative in time
-    along: str  # the derivative along the axis {x}
+    along: str  # the derivative along an axis
+    along_square: str  # the derivative of the square along an axis
+    third: str  # the third derivative along an axis
     diffusion: str  # the Laplacian
     hyper_diffusion: str  # the square of the Laplacian
-    dispersion: str  # the third derivative along the axis {x}
-    plane_dispersion: str  # the sum {third} of third derivatives along two axes
+    dispersion: str
     convection: str
     flux: str  # convection in conservative form
     slope: str  # |∇u|²/2
     power: str  # a component to the power {p}
+    source: str  # the source of one of several components
     size: Callable[[float], str]  # a coefficient
     separator: str  # between the equations of two components
 
 
 _PLAIN = Notation(
-    "{u}_t", "{u}_{x}", "{u}_xx", "{u}_xxxx", "{u}_{x}{x}{x}", "({third})", "{u} {u}_x",
-    "({u}^2)_x/2", "({u}_x)^2/2", "{u}^{p}", "{:.6g}".format, "; ",
+    "{u}_t", "{u}_{x}", "({u}^2)_{x}", "{u}_{x}{x}{x}", "{u}_xx", "{u}_xxxx", "{third}",
+    "{u} {gradient}", "{squares}/2", "({u}_x)^2/2", "{u}^{p}", "f_{u}",
+    "{:.6g}".format, "; ",
 )  # fmt: skip
-_PLAIN_PLANE = _PLAIN._replace(
+_PLAIN_SPACE = _PLAIN._replace(
     diffusion="laplace {u}",
     hyper_diffusion="laplace^2 {u}",
-    convection="{u} ({u}_x + {u}_y)",
-    flux="(({u}^2)_x + ({u}^2)_y)/2",
+    dispersion="({third})",
+    convection="{u} ({gradient})",
+    flux="({squares})/2",
     slope="|grad {u}|^2/2",
 )
-_PLAIN_VELOCITY = _PLAIN_PLANE._replace(convection="({all}).grad {u}", flux="div(({all}) {u})/2")
+_PLAIN_VELOCITY = _PLAIN_SPACE._replace(convection="({all}).grad {u}", flux="div(({all}) {u})/2")
 _LATEX = Notation(
-    "{u}_t", "{u}_{x}", "{u}_{{xx}}", "{u}_{{xxxx}}", "{u}_{{{x}{x}{x}}}", "({third})",
-    "{u} {u}_x", r"\tfrac{{1}}{{2}} ({u}^2)_x", r"\tfrac{{1}}{{2}} {u}_x^2", "{u}^{{{p}}}",
-    number_formulas, r",\quad ",
+    "{u}_t", "{u}_{x}", "({u}^2)_{x}", "{u}_{{{x}{x}{x}}}", "{u}_{{xx}}", "{u}_{{xxxx}}", "{third}",
+    "{u} {gradient}", r"\tfrac{{1}}{{2}} {squares}", r"\tfrac{{1}}{{2}} {u}_x^2", "{u}^{{{p}}}",
+    "f_{{{u}}}", number_formulas, r",\quad ",
 )  # fmt: skip
-_LATEX_PLANE = _LATEX._replace(
+_LATEX_SPACE = _LATEX._replace(
     diffusion=r"\Delta {u}",
     hyper_diffusion=r"\Delta^2 {u}",
-    convection="{u} ({u}_x + {u}_y)",
-    flux=r"\tfrac{{1}}{{2}} (({u}^2)_x + ({u}^2)_y)",
+    dispersion="({third})",
+    convection="{u} ({gradient})",
+    flux=r"\tfrac{{1}}{{2}} ({squares})",
     slope=r"\tfrac{{1}}{{2}} |\nabla {u}|^2",
 )
-_LATEX_VELOCITY = _LATEX_PLANE._replace(
+_LATEX_VELOCITY = _LATEX_SPACE._replace(
     convection=r"({all}) \cdot \nabla {u}", flux=r"\tfrac{{1}}{{2}} \nabla \cdot (({all}) {u})"
 )
 
@@ -183,7 +197,7 @@ def plain(terms: Terms, names: Sequence[str]) -> str:
     >>> plain(terms, ["u"])
     'u_t = -u_xxx - 6 u u_x'
     """
-    line = _PLAIN if terms.axes == 1 else _PLAIN_PLANE
+    line = _PLAIN if terms.axes == 1 else _PLAIN_SPACE
     return _written(terms, names, _PLAIN_VELOCITY if terms.velocity else line)
 
 
@@ -198,7 +212,7 @@ def latex(terms: Terms, names: Sequence[str]) -> str:
     """
     escaped = [name.replace("_", r"\_") for name in names]
     symbols = [name if len(name) == 1 else rf"\mathrm{{{name}}}" for name in escaped]
-    line = _LATEX if terms.axes == 1 else _LATEX_PLANE
+    line = _LATEX if terms.axes == 1 else _LATEX_SPACE
     return _written(terms, symbols, _LATEX_VELOCITY if terms.velocity else line)
 
 
@@ -206,29 +220,48 @@ def _written(terms: Terms, names: Sequence[str], by: Notation) -> str:
     right = [_right(terms, names, by, k) for k in range(terms.components)]
     left = [by.in_time.format(u=u) for u in names]
     equations = [f"{lhs} = {rhs or '0'}" for lhs, rhs in zip(left, right, strict=True)]
+    if terms.projection:
+        derivatives = (by.along.format(u=u, x=x) for u, x in zip(names, "xyz", strict=False))
+        equations.append(f"{' + '.join(derivatives)} = 0")
     return by.separator.join(equations) if any(right) else ""
 
 
 def _right(terms: Terms, names: Sequence[str], by: Notation, k: int) -> str:
     """The right side of the equation of component k."""
-    u, axes, every = names[k], "xy"[: terms.axes], ", ".join(names)
-    third = " + ".join(by.dispersion.format(u=u, x=x) for x in axes)
-    advection = zip(terms.advection[k], axes, strict=True)
+    u, axes = names[k], "xyz"[: terms.axes]
+    derivatives = {
+        name: " + ".join(template.format(u=u, x=x) for x in axes)
+        for name, template in (
+            ("gradient", by.along), ("squares", by.along_square), ("third", by.third)
+        )
+    }  # fmt: skip
+    coefficients = [
+        (terms.diffusion[k], by.diffusion),
+        (-terms.dispersion[k], by.dispersion),
+        (-terms.hyper_diffusion[k], by.hyper_diffusion),
+        (-terms.drag[k], "{u}"),
+        (-terms.convection[k], by.convection),
+        (-terms.conservative_convection[k], by.flux),
+        (-terms.gradient_norm[k], by.slope),
+    ]
     return _sum(
         [
-            *((-c, by.along.format(u=u, x=x)) for c, x in advection),
-            (terms.diffusion[k], by.diffusion.format(u=u)),
-            (-terms.dispersion[k], by.plane_dispersion.format(third=third) if axes[1:] else third),
-            (-terms.hyper_diffusion[k], by.hyper_diffusion.format(u=u)),
-            (-terms.drag[k], u),
-            (-terms.convection[k], by.convection.format(u=u, all=every)),
-            (-terms.conservative_convection[k], by.flux.format(u=u, all=every)),
-            (-terms.gradient_norm[k], by.slope.format(u=u)),
             *(
-                (coefficient, _monomial(names, powers, by))
-                for of, coefficient, powers in terms.reaction
+                (-c, by.along.format(u=u, x=x))
+                for c, x in zip(terms.advection[k], axes, strict=True)
+            ),
+            *(
+                (c, text.format(u=u, all=", ".join(names), **derivatives))
+                for c, text in coefficients
+            ),
+            *((c, _monomial(names, powers, by)) for of, c, powers in terms.reaction if of == k),
+            *(
+                (c, by.diffusion.format(u=f"({_monomial(names, powers, by)})"))
+                for of, c, powers in terms.laplacians
                 if of == k
             ),
+            *([(-1.0, by.along.format(u="p", x=axes[k]))] if terms.projection else []),
+            *([(1.0, "f" if len(names) == 1 else by.source.format(u=u))] if terms.forced else []),
         ],
         by,
     )
@@ -253,8 +286,8 @@ def _sum(terms: Sequence[tuple[float, str]], by: Notation) -> str:
 
 _VALUES = 2**22  # float64 values in memory for a block of samples, beside the shard itself
 _SPEED_MODES = 256  # lowest modes, which give nearly all of the speed of initial values
-# largest numbers of arrays in device memory for a component of a sample
-_ARRAYS, _ARRAYS_PER_TIME = 64, 6
+# largest numbers of arrays in memory for a component of a sample, and for each time, by dimension
+_ARRAYS = {1: (64, 6), 2: (64, 6), 3: (100, 2)}
 
 
 class Discretization(Strict):
@@ -273,16 +306,21 @@ class Discretization(Strict):
 
 @equation
 class SemilinearProblem(Problem):
-    """uₜ = L u + N(u) on the circle or the square torus: the map u(0) -> u(times).
+    """uₜ = L u + N(u) + f on the circle, the square or the cubic torus: the map u(0) -> u(times).
+
+    With a source, the map is (u(0), f) -> u(times). With no-flow walls, the domain is a square, and
+    the torus has its even extension.
 
     Args:
         dimension: Number of space dimensions.
+        walls: "none" for the torus, or "no-flow" for a square with ∂u/∂n = 0 on the boundary.
         length: Length of the domain along each axis. [length]
         components: Names of the components of u.
         times: Times of the output. [time]
         resolution: Points of the output along each axis.
         linear, nonlinear: The terms of the equation.
         initial: Distribution of the initial values.
+        source: Distribution of f, which is constant in time.
         solver: Resolution, time step and tolerance of the solver.
     """
 
@@ -290,8 +328,11 @@ class SemilinearProblem(Problem):
     algorithm: ClassVar[int] = 3  # 3: the error includes rounding, that of a and to float32
 
     equation: Literal["semilinear"]
-    dimension: Literal[1, 2] = 1
+    dimension: Literal[1, 2, 3] = 1
     length: Size = 1.0
+    walls: Annotated[
+        Literal["none", "no-flow"], Field(exclude_if=lambda walls: walls == "none")
+    ] = "none"
     components: Annotated[tuple[Name, ...], Field(min_length=1, max_length=8, strict=False)] = (
         "u",
     )
@@ -300,6 +341,7 @@ class SemilinearProblem(Problem):
     linear: Linear = Linear()
     nonlinear: Nonlinear = Nonlinear()
     initial: Annotated[Gaussian | Bounded, Field(discriminator="law")]
+    source: Annotated[Gaussian | None, Field(exclude_if=lambda source: source is None)] = None
     solver: Discretization
 
     @property
@@ -324,7 +366,10 @@ class SemilinearProblem(Problem):
             convection=numbers(nonlinear, "convection"),
             conservative_convection=numbers(nonlinear, "conservative_convection"),
             gradient_norm=numbers(nonlinear, "gradient_norm"),
-            reaction=tuple(self._monomials()),
+            reaction=tuple(self._monomials(laplacian=False)),
+            laplacians=tuple(self._monomials(laplacian=True)),
+            projection=nonlinear.projection,
+            forced=self.source is not None,
         )
         if terms.velocity and any(
             len(set(b)) > 1 for b in (terms.convection, terms.conservative_convection)
@@ -344,7 +389,7 @@ class SemilinearProblem(Problem):
             )
         return tuple(spread(row, self.dimension, "linear.advection") for row in rows)  # pyright: ignore
 
-    def _monomials(self) -> Iterator[tuple[int, float, tuple[int, ...]]]:
+    def _monomials(self, laplacian: bool) -> Iterator[tuple[int, float, tuple[int, ...]]]:
         names = list(self.components)
         for index, monomial in enumerate(self.nonlinear.reaction):
             key, name, powers = f"nonlinear.reaction.{index}", monomial.of, monomial.powers
@@ -355,7 +400,13 @@ class SemilinearProblem(Problem):
                     f"{key}.powers has {len(powers)} numbers, expected one for each of "
                     f"{', '.join(names)}"
                 )
-            yield names.index(name), number_of(monomial.coefficient), powers
+            if monomial.laplacian and sum(powers) < 2:
+                raise ValueError(
+                    f"{key}: the Laplacian is that of a monomial of degree 2 or more, got "
+                    f"{list(powers)}; linear.diffusion is the Laplacian of a component"
+                )
+            if monomial.laplacian == laplacian:
+                yield names.index(name), number_of(monomial.coefficient), powers
 
     @property
     def torus(self) -> Torus:
@@ -363,11 +414,22 @@ class SemilinearProblem(Problem):
         return Torus(self._grids(self.solver.resolution), self.terms.degree)
 
     def _grids(self, n: int) -> tuple[PeriodicGrid, ...]:
-        return (PeriodicGrid(n, self.length),) * self.dimension
+        """The torus with the points of n cells or points along each axis of the domain."""
+        return (PeriodicGrid(self._sides * n, self._sides * self.length),) * self.dimension
+
+    @property
+    def _sides(self) -> int:
+        """Sides of the domain in one of the torus."""
+        return 2 if self._walled else 1
+
+    @property
+    def _walled(self) -> bool:
+        return self.walls == "no-flow"
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        terms, solving, modes = self.terms, self.solver.resolution, self.initial.modes
+        terms, solving = self.terms, self.solver.resolution
+        modes = max(law.modes for law in (self.initial, self.source) if law is not None)
         if len(set(self.components)) < len(self.components):
             raise ValueError(f"components has a name twice: {', '.join(self.components)}")
         if not plain(terms, self.components):
@@ -376,20 +438,60 @@ class SemilinearProblem(Problem):
             if n < 4 or n % 2:
                 raise ValueError(f"{name} must be even and >= 4, got {n}")
         check_divides(self.resolution, solving)
-        if self.resolution < 2 * modes + 2:
+        if self._walled:
+            self._check_walls(terms)
+        if self._sides * self.resolution < 2 * modes + 2:
             raise ValueError(
-                f"initial.modes = {modes} need resolution >= {2 * modes + 2}, got {self.resolution}"
+                f"initial.modes = {modes} need resolution >= {(2 * modes + 2) // self._sides}, got "
+                f"{self.resolution}"
             )
-        least = (terms.degree + 1) * modes + 1
+        least = math.ceil(((terms.degree + 1) * modes + 1) / self._sides)
         if solving < least:
             raise ValueError(
                 f"products of {terms.degree} factors of initial.modes = {modes} need "
                 f"solver.resolution >= {least + least % 2}, got {solving}"
             )
         self.initial.check(len(self.components))
-        self.initial.field(self.dimension)  # raises for an exponent that is too small
+        if terms.projection:
+            self._check_projection(terms)
+        for law in (self.initial, self.source):
+            if law is not None:  # raises for an exponent that is too small
+                law.field(self.dimension, self._walled)
+        if self.source is not None:
+            self.source.check(len(self.components))
         self._check_step(terms)
         return self
+
+    def _check_walls(self, terms: Terms) -> None:
+        odd = np.any(terms.advection) or any(terms.dispersion) or terms.transported
+        if self.dimension != 2 or odd:
+            raise ValueError(
+                'walls = "no-flow" needs dimension 2, and terms that reflections do not change: no '
+                "advection, dispersion or convection"
+            )
+        if not self.solver.resolution // self.resolution % 2:
+            raise ValueError(
+                f"with walls, solver.resolution must be an odd multiple of resolution = "
+                f"{self.resolution}, such that centres of cells are centres, got "
+                f"{self.solver.resolution}"
+            )
+
+    def _check_projection(self, terms: Terms) -> None:
+        linear = (terms.advection, terms.diffusion, terms.dispersion, terms.hyper_diffusion)
+        others = (terms.conservative_convection, terms.gradient_norm, terms.reaction)
+        needs = {
+            "one component for each of two or three axes": terms.velocity,
+            "the same linear terms in all components": all(
+                len(set(numbers)) == 1 for numbers in (*linear, terms.drag)
+            ),
+            "nonlinear.convection alone": any(terms.convection)
+            and not (any(map(np.any, others)) or terms.laplacians),
+            'initial.law = "gaussian"': isinstance(self.initial, Gaussian),
+            "no source": not terms.forced,
+        }
+        for need, is_met in needs.items():
+            if not is_met:
+                raise ValueError(f"nonlinear.projection needs {need}")
 
     def _check_step(self, terms: Terms) -> None:
         dt = self.solver.dt
@@ -437,22 +539,32 @@ class SemilinearProblem(Problem):
 
     def _speeds(self) -> tuple[float, float]:
         """A typical value of |u| (`Initial.speed`), and the root mean square of ∂g/∂x."""
-        field = self.initial.field(self.dimension)
+        field = self.initial.field(self.dimension, self._walled)
         field = replace(field, modes=min(field.modes, _SPEED_MODES))
         if isinstance(field, PeriodicGaussianField):
             square = np.arange(1, field.modes + 1) ** 2
-        else:
+        elif isinstance(field, TorusGaussianField):
             square = np.sum(field.wave_vectors**2, axis=1)
+        else:
+            square = np.sum(np.indices(field.mode_stds.shape) ** 2, axis=0) / 4
         energy = float(np.sum((2 * np.pi / self.length) ** 2 * square * field.mode_stds**2))
-        speed = self.initial.speed(len(self.components), math.sqrt(field.pointwise_variance))
+        variance = float(np.sum(field.mode_stds**2))
+        speed = self.initial.speed(len(self.components), math.sqrt(variance))
         return speed, math.sqrt(energy / self.dimension)
 
     @property
     def formula(self) -> str:
-        where = "circle of length" if self.dimension == 1 else "square torus of side"
         laws = "".join(f", {name} {law.sentence}" for name, law in self.laws_by_variable.items())
         equations = plain(self._named.terms, self.components)
-        return f"{equations}, x on the {where} {self.length:.6g}{laws}"
+        return f"{equations}, x on the {self._where} {self.length:.6g}{laws}"
+
+    @property
+    def _where(self) -> str:
+        if self._walled:
+            return "square with no-flow walls of side"
+        return ("circle of length", "square torus of side", "cubic torus of side")[
+            self.dimension - 1
+        ]
 
     @property
     def _named(self) -> Self:
@@ -461,22 +573,26 @@ class SemilinearProblem(Problem):
 
     @property
     def latex(self) -> str:
-        where = ("circle of length", "square torus of side")[self.dimension - 1]
         equations = latex(self._named.terms, self.components)
         named = self.laws_by_variable.items()
         laws = "".join(with_value(latex_number(Named(name)), law) for name, law in named)
-        return rf"{equations},\quad x \text{{ on the {where} }} {latex_number(self.length)}{laws}"
+        where = rf"x \text{{ on the {self._where} }} {latex_number(self.length)}"
+        return rf"{equations},\quad {where}{laws}"
 
     @property
     def domain(self) -> Box:
+        if self._walled:
+            return Box((CellGrid(self.resolution, self.length),) * self.dimension)
         return Box(self._grids(self.resolution))
 
     def variables(self) -> tuple[Variable, ...]:
         domain = self.domain
         channels = self.components if len(self.components) > 1 else ()
         steps = "largest time step: solver.dt, halved until the error met the tolerance"
+        source = function(domain, "f", "input", "source f(x)", channels=channels)
         return (
             function(domain, "a", "input", "initial value u(x, 0)", channels=channels),
+            *(() if self.source is None else (source,)),
             function(
                 domain, "u", "target", "solution u(x, t)", times=self.times, channels=channels
             ),
@@ -489,32 +605,40 @@ class SemilinearProblem(Problem):
         return (times(self.times),)
 
     def physics(self) -> Physics:
-        symmetries = ("shift",)
-        if self.terms.odd and self.dimension == 1 and self.initial.symmetric:
+        laws = {
+            key: law
+            for key, law in (("initial", self.initial), ("source", self.source))
+            if law is not None
+        }
+        symmetries = ("square",) if self._walled else ("shift",)
+        odd = self.terms.odd and all(law.symmetric for law in laws.values())
+        if odd and not self._walled:
             symmetries = ("shift", "odd-reflection")
+        drawn = ("a", "u") if self.source is None else ("a", "f", "u")
         return Physics(
             symmetries=symmetries,
-            sentences={"initial": self.initial.sentence},
+            sentences={key: law.sentence(self._walled) for key, law in laws.items()},
             parameters=self.parameter_laws,
-            drawing={"a": Drawing("a"), "u": Drawing("u")},
+            drawing={name: Drawing(name) for name in drawn},
         )
 
     @property
     def streams_per_sample(self) -> int:
-        return self.initial.fields(len(self.components))
+        count = len(self.components)
+        return self.initial.fields(count) + (0 if self.source is None else count)
 
     @property
     def floats_per_sample(self) -> int:
-        points = len(self.components) * self.solver.resolution**self.dimension
-        return (_ARRAYS + _ARRAYS_PER_TIME * len(self.times)) * points
+        points = len(self.components) * math.prod(self.torus.points)
+        arrays, for_each_time = _ARRAYS[self.dimension]
+        return (arrays + for_each_time * len(self.times)) * points
 
     def solve(self, seed: int, samples: range, device: str | None = None) -> dict[str, Array]:
         """The values of these samples at the points of the output.
 
         Initial values and solutions are computed on the solver's grid, which resolves them.
         """
-        torus, solver = _built(self, device)  # pyright: ignore[reportArgumentType]: frozen
-        return self._solution(seed, samples, device, torus, solver)
+        return self._solution(seed, samples, device, [])
 
     def solve_family(
         self, seed: int, samples: range, device: str | None = None
@@ -523,8 +647,7 @@ class SemilinearProblem(Problem):
         if not all(key.startswith("linear.") for key in self.laws):
             return super().solve_family(seed, samples, device)
         terms = [self.of_sample(seed, sample).terms for sample in samples]
-        solver = family_solver(terms, self.torus, self._dt, self.solver.tolerance, device)
-        return self._solution(seed, samples, device, self.torus, solver)
+        return self._solution(seed, samples, device, terms)
 
     @property
     def _dt(self) -> float:
@@ -532,18 +655,32 @@ class SemilinearProblem(Problem):
         return math.inf if self.solver.dt is None else self.solver.dt
 
     def _solution(
-        self, seed: int, samples: range, device: str | None, torus: Torus, solver: Semilinear
+        self, seed: int, samples: range, device: str | None, terms: Sequence[Terms]
     ) -> dict[str, Array]:
+        """The values of samples; `terms` are those of each sample if they differ."""
+        torus, solver = _built(self, device)  # pyright: ignore[reportArgumentType]: frozen
         stride, count = self.solver.resolution // self.resolution, len(self.components)
-        every = (..., *[slice(None, None, stride)] * self.dimension)
-        u0 = self.initial.values(torus, count, seed, samples, device)
-        finer = None
+        inner = slice((stride - 1) // 2 if self._walled else 0, self.solver.resolution, stride)
+        every = (..., *[inner] * self.dimension)
+        of_law = (count, seed, samples, device, self._walled)
+        u0 = self.initial.values(torus, *of_law)
+        v0, finer = torus.to_modes(u0), None
+        if self.nonlinear.projection:
+            v0 = array_namespace(v0).sum(constant(projection(torus), v0) * v0[:, None], axis=2)
+            u0 = torus.to_points(v0)
         if isinstance(self.initial, Bounded):  # not a finite Fourier sum
-            on_finer = self.initial.values(torus.finer, count, seed, samples, device)
+            on_finer = self.initial.values(torus.finer, *of_law)
             finer = torus.finer.to_modes(on_finer)
-        solution = solver.solve(torus.to_modes(u0), list(self.times), finer=finer)
+        values = {"a": u0}
+        if self.source is not None:
+            values["f"] = self.source.values(torus, *of_law, self.initial.fields(count))
+        if terms or "f" in values:
+            f = torus.to_modes(values["f"]) if "f" in values else None
+            common = terms or [self.terms]
+            solver = integrator(common, torus, self._dt, self.solver.tolerance, device, f)
+        solution = solver.solve(v0, list(self.times), finer=finer)
         xp = array_namespace(u0)
-        values = {"a": u0, "u": torus.to_points(solution.v)}
+        values["u"] = torus.to_points(solution.v)
         check_size(values["u"])
         shapes = {v.name: (len(samples), *v.shape) for v in self.variables()}  # without axes of 1
         store = {
@@ -555,7 +692,8 @@ class SemilinearProblem(Problem):
 
     @property
     def largest_batch(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return EIGHT * max(1, _VALUES // (EIGHT * self.floats_per_sample))
+        vector = EIGHT if self.dimension < 3 else 1  # see `has_vectors`
+        return vector * max(1, _VALUES // (vector * self.floats_per_sample))
 
     @property
     def compiled(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -575,14 +713,18 @@ class SemilinearProblem(Problem):
             output=Torus(grids, 1),
             times=(0.0, *self.times),
             tolerance=self.solver.tolerance,
+            walls=self._walled,
         )
+        laws = [*self.initial.checks("a", self.domain, count, self.nonlinear.projection)]
+        if self.source is not None:
+            laws += self.source.checks("f", self.domain, count, projection=False)
         solver = self.solver
         solved = solved_checks(solver.dt, solver.tolerance)
-        return StoreChecks((*self.initial.checks(grids, count), *solved, *evolution.checks()))
+        return StoreChecks((*laws, *solved, *evolution.checks()))
 
 
 @lru_cache(maxsize=4)
 def _built(problem: SemilinearProblem, device: str | None) -> tuple[Torus, Semilinear]:
     """The torus and the solver of a problem."""
     torus, terms, solver = problem.torus, problem.terms, problem.solver
-    return torus, terms.solver(torus, problem._dt, solver.tolerance, device)  # pyright: ignore
+    return torus, integrator([terms], torus, problem._dt, solver.tolerance, device)  # pyright: ignore

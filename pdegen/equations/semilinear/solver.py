@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import combinations, combinations_with_replacement
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Complex, Float
 
+from pdegen.numerics.device import Array, constant
 from pdegen.numerics.semilinear import Nonlinear, Rows, Semilinear
 from pdegen.numerics.spectral import Monomial, Part, Pseudospectral, Symbol, Torus
 
@@ -20,13 +22,17 @@ Powers = tuple[int, ...]  # power of each component
 
 @dataclass(frozen=True)
 class Terms:
-    """The coefficients of the equation of each component u on a torus of one or two axes.
+    """The coefficients of the equation of each component u on a torus of one to three axes.
 
         uₜ + c·∇u + δ Σ_j ∂_j³u + μ Δ²u + λ u + convection + (g/2)|∇u|² = ν Δu + R(u, v, ...)
 
-    On two axes, two components form a velocity u = (u_1, u_2). Its convection is b (u·∇)u, or
+    On d > 1 axes, d components form a velocity u = (u_1, ..., u_d). Its convection is b (u·∇)u, or
     (b/2) ∇·(u u) in conservative form. The convection of any other component u is b u Σ_j ∂_j u,
-    which equals the conservative form (b/2) Σ_j ∂_j u². R is a sum of monomials.
+    which equals the conservative form (b/2) Σ_j ∂_j u². R is a sum of monomials, and of Laplacians
+    of monomials of degree 2 or more.
+
+    With a projection, the flow is incompressible: the convection of the velocity is projected onto
+    the fields of divergence 0, which is what the gradient of a pressure on the right side does.
     """
 
     axes: int  # number of axes of the torus
@@ -40,6 +46,10 @@ class Terms:
     gradient_norm: Numbers  # g
     # monomials of R: index of the component, coefficient, and power of each component
     reaction: tuple[tuple[int, float, Powers], ...]
+    # in the same form, the monomials of which R has the Laplacian
+    laplacians: tuple[tuple[int, float, Powers], ...] = ()
+    projection: bool = False  # whether div u = 0
+    forced: bool = False  # whether R includes a field f of each sample, which is constant in time
 
     @property
     def components(self) -> int:
@@ -47,7 +57,7 @@ class Terms:
 
     @property
     def velocity(self) -> bool:
-        """Whether the components form a velocity: one component for each of two axes."""
+        """Whether the components form a velocity: one for each of two or three axes."""
         return self.components == self.axes > 1
 
     @cached_property
@@ -90,6 +100,19 @@ class Terms:
                 polynomial[powers[component]] += coefficients.get(component, 0.0)
         return polynomial
 
+    def laplacian_of(self, component: int) -> Float[np.ndarray, " powers"] | None:
+        """Polynomial q, by rising powers, of the term Δq in the equation of a component.
+
+        None if q depends on other components too.
+        """
+        own = [(c, powers) for of, c, powers in self.laplacians if of == component]
+        if any(sum(powers) != powers[component] for _, powers in own):
+            return None
+        polynomial = np.zeros(2 + max((powers[component] for _, powers in own), default=0))
+        for coefficient, powers in own:
+            polynomial[powers[component]] += coefficient
+        return polynomial
+
     @property
     def positive(self) -> bool:
         """Whether the reaction keeps components >= 0: no component decreases where it is 0."""
@@ -111,17 +134,19 @@ class Terms:
     def degree(self) -> int:
         """Largest number of factors in a product of components; 1 if there are no products."""
         products = self.transported or any(self.gradient_norm)
-        return max(1, 2 * products, *map(sum, self.monomials))
+        laplacians = (sum(powers) for _, c, powers in self.laplacians if c)
+        return max(1, 2 * products, *map(sum, self.monomials), *laplacians)
 
     @property
     def diagonal(self) -> bool:
         """Whether the modes are decoupled, so that v = e^(Lt) v₀."""
-        return self.degree == 1 and not self.monomials
+        return self.degree == 1 and not self.monomials and not self.forced
 
     @property
     def odd(self) -> bool:
         """Whether u(x) -> -u(-x) maps solutions to solutions."""
-        even = [p for p in self.monomials if sum(p) % 2 == 0]
+        powers = [*self.monomials, *(p for _, c, p in self.laplacians if c)]
+        even = [p for p in powers if sum(p) % 2 == 0]
         return not (np.any(self.advection) or any((*self.dispersion, *self.gradient_norm)) or even)
 
     def linear(self, torus: Torus) -> Symbol:
@@ -151,7 +176,7 @@ class Terms:
 
         Runge-Kutta of order 4 is stable on the imaginary axis up to 2√2. The phase of a mode k
         turns at the rate ω = |b u·k| + |g ∇u·k|. Modes with the damping -Re L(k) >= ω are ignored.
-        Among the modes of equal |k|, those along the diagonal of the square turn the fastest. At
+        Among the modes of equal |k|, those along the diagonal of the domain turn the fastest. At
         most 1,024 of these are evaluated.
         """
         length, highest = torus.grids[0].length, min(torus.highest)
@@ -168,8 +193,7 @@ class Terms:
     def nonlinear(self, torus: Torus, device: str | None = None) -> Pseudospectral | None:
         """The nonlinear map N of modes; None if the equation is `diagonal`.
 
-        N takes NumPy arrays, or tensors on a device. (u·∇)u = ∇(|u|²/2) + ω (-u_2, u_1) with
-        ω = ∂_1u_2 - ∂_2u_1 takes one field and one product more than the components.
+        N takes NumPy arrays, or tensors on a device.
         """
         if self.diagonal:
             return None
@@ -182,39 +206,70 @@ class Terms:
         if any(self.gradient_norm):
             sums.add_slopes()
         sums.add_reaction()
+        sums.add_laplacians()
         return sums.nonlinear(device)
 
-    def solver(self, torus: Torus, dt: float, tolerance: float, device: str | None) -> Semilinear:
-        """The time integrator of the equation."""
 
-        def terms(torus: Torus) -> tuple[Symbol, Nonlinear | None]:
-            return self.linear(torus), self.nonlinear(torus, device)
-
-        return Semilinear(torus, terms, dt, tolerance)
-
-
-def family_solver(
-    terms: Sequence[Terms], torus: Torus, dt: float, tolerance: float, device: str | None
+def integrator(
+    terms: Sequence[Terms],
+    torus: Torus,
+    dt: float,
+    tolerance: float,
+    device: str | None,
+    source: Complex[Array, "batch components *modes"] | None = None,
 ) -> Semilinear:
-    """The time integrator of samples that differ in the coefficients of their linear terms.
+    """The time integrator of the equation of samples.
 
     Args:
-        terms: The terms of each sample. All have the same nonlinear terms.
+        terms: The terms of each sample, which may differ in the coefficients of their linear terms;
+            a single entry is that of all samples.
+        torus: The torus of the solver.
+        dt: Largest time step.
+        tolerance: Largest accepted error.
+        device: Device of the tensors; None for NumPy arrays.
+        source: The modes of f of each sample, if there is such a field.
     """
+    by_sample = len(terms) > 1
 
     def parts(torus: Torus) -> tuple[Symbol, Nonlinear | None]:
-        linear = np.stack([of_sample.linear(torus) for of_sample in terms])
-        return linear, terms[0].nonlinear(torus, device)
+        linear = terms[0].linear(torus)
+        if by_sample:
+            linear = np.stack([of_sample.linear(torus) for of_sample in terms])
+        nonlinear = terms[0].nonlinear(torus, device)
+        if source is not None and nonlinear is not None:
+            f, fixed = torus.padded(source), nonlinear.source
+            f = f if fixed is None else f + constant(fixed, f)
+            nonlinear = replace(nonlinear, source=f)
+        return linear, nonlinear
 
     def of_rows(rows: Rows) -> Semilinear:
-        return family_solver([terms[int(k)] for k in rows], torus, dt, tolerance, device)
+        of_samples = [terms[int(k)] for k in rows] if by_sample else terms
+        f = None if source is None else source[rows]
+        return integrator(of_samples, torus, dt, tolerance, device, f)
 
-    return Semilinear(torus, parts, dt, tolerance, of_rows=of_rows)
+    differ = by_sample or source is not None
+    return Semilinear(torus, parts, dt, tolerance, of_rows=of_rows if differ else None)
 
 
 def _column(numbers: Numbers, axes: int) -> Float[np.ndarray, " components *ones"]:
     """One number for each component, shaped to broadcast over `axes` further axes."""
     return np.reshape(numbers, (-1, *[1] * axes))
+
+
+def projection(torus: Torus) -> Float[np.ndarray, "axes axes *modes"]:
+    """The symbol δ_ij - k_i k_j/|k|² of the projection onto vector fields of divergence 0.
+
+    It is the identity for the mean.
+
+    >>> from pdegen.domains import PeriodicGrid
+    >>> torus = Torus((PeriodicGrid(16), PeriodicGrid(12, length=2.0)))
+    >>> p = projection(torus)
+    >>> bool(np.allclose(sum(d * p[i] for i, d in enumerate(torus.d)), 0, atol=1e-12))
+    True
+    """
+    k = np.stack([np.broadcast_to(k, torus.shape) for k in torus.wave_numbers])
+    identity = np.eye(len(k)).reshape(len(k), len(k), *[1] * len(k))
+    return identity + k[:, None] * k * torus.inverse_laplacian
 
 
 @dataclass
@@ -261,19 +316,31 @@ class _Sums:
                 self.product([(1.0, (u, u))], (k, -0.5 * strength * along))
 
     def add_fluxes(self, b: float) -> None:
-        """The term -(b/2) ∇·(u u_i) for each component u_i of a velocity u on the square."""
-        (u, v), (dx, dy) = self.values(), (-0.5 * b * d for d in self.torus.d)
-        self.product([(1.0, (u, u))], (0, dx))
-        self.product([(1.0, (u, v))], (0, dy), (1, dx))
-        self.product([(1.0, (v, v))], (1, dy))
+        """The term -(b/2) ∇·(u u_i) for each component u_i of a velocity u."""
+        u, d = self.values(), [-0.5 * b * d for d in self.torus.d]
+        for i, j in combinations_with_replacement(range(len(u)), 2):
+            targets = [(i, d[i])] if i == j else [(i, d[j]), (j, d[i])]
+            self.product([(1.0, (u[i], u[j]))], *targets)
 
     def add_rotation(self) -> None:
-        """The convection -b (u·∇)u of a velocity u = (u, v) on the square."""
-        (u, v), (dx, dy), b = self.values(), self.torus.d, self.terms.convection[0]
-        omega = self.field_of((1, b * dx), (0, -b * dy))
-        self.product([(1.0, (u, u)), (1.0, (v, v))], (0, -0.5 * b * dx), (1, -0.5 * b * dy))
-        self.product([(1.0, (omega, v))], (0, None))
-        self.product([(-1.0, (omega, u))], (1, None))
+        """The convection -b (u·∇)u_i = -b ∂_i|u|²/2 + b Σ_j ω_ij u_j of a velocity u.
+
+        ω_ij = ∂_i u_j - ∂_j u_i is the vorticity. A projection removes the gradient of |u|²/2.
+        """
+        u, d, b = self.values(), self.torus.d, self.terms.convection[0]
+        sums = [list[Monomial]() for _ in u]
+        for i, j in combinations(range(len(u)), 2):
+            omega = self.field_of((j, b * d[i]), (i, -b * d[j]))
+            sums[i].append((1.0, (omega, u[j])))
+            sums[j].append((-1.0, (omega, u[i])))
+        if self.terms.projection:
+            for monomials, symbols in zip(sums, projection(self.torus), strict=True):
+                self.product(monomials, *enumerate(symbols))
+            return
+        squares = [(1.0, (v, v)) for v in u]
+        self.product(squares, *((i, -0.5 * b * d[i]) for i in range(len(u))))
+        for i, monomials in enumerate(sums):
+            self.product(monomials, (i, None))
 
     def add_slopes(self) -> None:
         """The term -(g/2)|∇u|² of each component."""
@@ -298,8 +365,7 @@ class _Sums:
                     self.coupling.append((component, powers.index(1), coefficient))
             if degree < 2:
                 continue
-            factors = [k for k, power in enumerate(powers) for _ in range(power)]
-            product = tuple(self.field_of((k, None)) for k in factors)
+            product = self._factors(powers)
             if len(coefficients) > 1:
                 targets = [(k, np.array(c, complex)) for k, c in coefficients.items()]
                 self.product([(1.0, product)], *targets)
@@ -308,6 +374,19 @@ class _Sums:
                 alone.setdefault(component, []).append((coefficient, product))
         for component, monomials in alone.items():
             self.product(monomials, (component, None))
+
+    def add_laplacians(self) -> None:
+        """The Laplacians of monomials, with one transform for each component."""
+        for component in range(self.terms.components):
+            own = [(c, p) for of, c, p in self.terms.laplacians if of == component and c]
+            if own:
+                monomials = [(c, self._factors(powers)) for c, powers in own]
+                self.product(monomials, (component, self.torus.laplacian))
+
+    def _factors(self, powers: Powers) -> tuple[int, ...]:
+        """The fields whose product is a monomial."""
+        factors = [k for k, power in enumerate(powers) for _ in range(power)]
+        return tuple(self.field_of((k, None)) for k in factors)
 
     def _add_constant(self, component: int, value: float) -> None:
         """A constant source, which acts on the mode 0 only."""
