@@ -116,12 +116,8 @@ class TorusSymmetries:
 
     def __init__(self, shift: bool = True, reflection: bool = True) -> None:
         self.shift, self.reflection = shift, reflection
-
-    @property
-    def names(self) -> set[str]:
-        """Names of the symmetries in stores (`pdegen.store.format.Physics`)."""
-        drawn = {"shift": self.shift, "odd-reflection": self.reflection}
-        return {name for name, is_drawn in drawn.items() if is_drawn}
+        drawn = {"shift": shift, "odd-reflection": reflection}  # by their names in stores
+        self.names = frozenset(name for name, is_drawn in drawn.items() if is_drawn)
 
     def check(self, domain: Domain) -> None:
         """Raise ValueError if the domain is not a torus."""
@@ -182,34 +178,28 @@ class DiagonalShifts:
 class KolmogorovSymmetries:
     """Random symmetries of Kolmogorov flows, drawn separately for each sample of a batch.
 
-    The force of the vorticity w on a torus of height L is -κA cos κy with κ = 2πn/L. Shifts along x
-    by grid points, and along y by multiples of L/n, map solutions to solutions. So do w(x, y) ->
-    -w(-x, y + L/2n) and w(x, y) -> w(-x, -y). The same symmetry is applied to the input and the
-    target of a sample.
+    With the force -κA cos κy of the vorticity w, κ = 2πn/L, shifts along x, and along y by multiples
+    of L/n, map solutions to solutions. So do w(x, y) -> -w(-x, y + L/2n) and w(x, y) -> w(-x, -y).
+
+    References: Chandler and Kerswell, J. Fluid Mech. 722 (2013), section 2.
 
     Args:
         wave: Wave number n of the force.
         reflection: Whether the last two are drawn too, not only shifts.
-
-    References: Chandler and Kerswell, J. Fluid Mech. 722 (2013), section 2.
     """
 
     def __init__(self, wave: int, reflection: bool = True) -> None:
         self.wave, self.reflection = wave, reflection
-
-    @property
-    def names(self) -> set[str]:
-        drawn = ("shift", "reflection") if self.reflection else ("shift",)
-        return {f"wave-{self.wave}-{name}" for name in drawn}
+        drawn = ("shift", "reflection") if reflection else ("shift",)
+        self.names = frozenset(f"wave-{wave}-{name}" for name in drawn)
 
     def check(self, domain: Domain, x: Float[Tensor, "n1 n2 2"]) -> None:
         """Raise ValueError if the shifts do not map points of a torus to points."""
         _check_torus(domain, "wave")
-        factor = self.wave * (1 + self.reflection)
-        if x.shape[1] % factor:
+        factor, m = self.wave * (1 + self.reflection), x.shape[1]
+        if m % factor:
             raise ValueError(
-                f"symmetries.wave = {self.wave} needs a multiple of {factor} points along y, got "
-                f"{x.shape[1]}"
+                f"wave = {self.wave} needs a multiple of {factor} points along y, got {m}"
             )
 
     def __call__(
