@@ -37,10 +37,11 @@ from operators.base import generator
 from operators.data import Samples
 from operators.posterior import FlowPosterior
 from operators.registry import build_operator
+from operators.symmetries import SquareSymmetries
 from operators.training.checkpoint import CheckpointError
 from operators.training.fit import Epoch, Settings, fit
 from operators.training.losses import FlowMatching
-from operators.transforms import Normalizer, SquareSymmetries
+from operators.transforms import Normalizer
 from pdegen.domains import Box, CellGrid
 from pdegen.equations.darcy.finite_volume import FiniteVolume
 from pdegen.inverse.calibration import crps

@@ -18,7 +18,7 @@ CEILINGS = {
     "circles": 0,
     "docstring_percent": 19.2,
     "functions_per_1000_lines": 62.5,
-    "modules": 254,
+    "modules": 255,
     "one_caller": 171,
     "one_importer": 42,
 }

@@ -18,7 +18,7 @@ COARSER = {
     "kolmogorov-500": {
         "problem.initial.burn_in": 20.0,
         "problem.solver.resolution": 128,
-        "problem.solver.dt": 0.01,
+        "problem.solver.dt": 0.0078125,
         "problem.solver.tolerance": 0.5,
     },
     "ns-1e-4": {"problem.solver.dt": 0.025, "problem.solver.tolerance": 0.5},

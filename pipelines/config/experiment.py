@@ -20,15 +20,15 @@ from operators.base import Operator
 from operators.data import AtTime, Block, Map, Rollout, Samples, Task
 from operators.norms import has_one_spacing
 from operators.registry import OPERATORS
-from operators.training.fit import Settings
-from operators.training.step import Augmentation
-from operators.transforms import (
+from operators.symmetries import (
     DiagonalShifts,
     KolmogorovSymmetries,
-    Normalizer,
     SquareSymmetries,
     TorusSymmetries,
 )
+from operators.training.fit import Settings
+from operators.training.step import Augmentation
+from operators.transforms import Normalizer
 from pdegen.domains import Box, Cloud, Domain
 from pdegen.recipe import Recipe, load_recipe
 from pdegen.sampling.noise import Levels, NoiseKind, NoiseModel, recorded
@@ -112,7 +112,7 @@ Level = Annotated[float, Field(allow_inf_nan=False)] | tuple[float, float]
 
 
 class Symmetries(Strict):
-    """Augmentation of training samples by random symmetries (`operators.transforms`).
+    """Augmentation of training samples by random symmetries (`operators.symmetries`).
 
     Args:
         shift: Random shifts along each axis of a torus, such as the circle.

@@ -13,20 +13,17 @@ from operators.data import DataError, Samples
 from operators.data.opening import names_of
 from operators.posterior import FlowPosterior
 from operators.registry import build_operator
+from operators.symmetries import (
+    DiagonalShifts,
+    KolmogorovSymmetries,
+    SquareSymmetries,
+    TorusSymmetries,
+)
 from operators.training.evaluate import check_defined, positions, quadrature_of
 from operators.training.fit import Settings
 from operators.training.losses import FlowMatching
 from operators.training.step import Augmentation, is_out_of_memory
-from operators.transforms import (
-    Boundary,
-    DiagonalShifts,
-    KolmogorovSymmetries,
-    Normalizer,
-    PhaseValues,
-    Predictor,
-    SquareSymmetries,
-    TorusSymmetries,
-)
+from operators.transforms import Boundary, Normalizer, PhaseValues, Predictor
 from pdegen.domains import Box
 from pdegen.plugins import error_in_plugin
 from pdegen.schema import SchemaError

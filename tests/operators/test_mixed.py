@@ -10,9 +10,10 @@ import torch
 from operators.data import DataError, Samples, open_pairs, read_pairs
 from operators.models.fno import FNO
 from operators.norms import RelativeL2
+from operators.symmetries import TorusSymmetries
 from operators.training.fit import Settings, Stopped, fit
 from operators.training.step import Acceleration, Step
-from operators.transforms import Normalizer, Predictor, TorusSymmetries
+from operators.transforms import Normalizer, Predictor
 from pdegen.domains import Curvilinear
 
 GRIDS = (16, 32)

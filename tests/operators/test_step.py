@@ -12,9 +12,10 @@ from operators.models.fno import FNO
 from operators.models.galerkin import GalerkinTransformer
 from operators.nn import spectral
 from operators.norms import RelativeH1
+from operators.symmetries import TorusSymmetries
 from operators.training import step as step_module
 from operators.training.step import AS_WRITTEN, Acceleration, AccelerationError, Step, Watch
-from operators.transforms import Boundary, Normalizer, Predictor, TorusSymmetries
+from operators.transforms import Boundary, Normalizer, Predictor
 
 CPU = torch.device("cpu")
 RECORDED = replace(AS_WRITTEN, graphed=True)

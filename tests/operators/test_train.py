@@ -15,6 +15,7 @@ from operators.models.fno import FNO
 from operators.models.galerkin import GalerkinTransformer
 from operators.models.galerkin2d import GalerkinTransformer2d
 from operators.norms import RelativeH1, RelativeL2, WeightedH1, relative_l2
+from operators.symmetries import SquareSymmetries, TorusSymmetries
 from operators.training import fit as fit_module
 from operators.training.checkpoint import (
     CheckpointError,
@@ -32,7 +33,7 @@ from operators.training.fit import (
     read_history,
 )
 from operators.training.optimizers import SOAP
-from operators.transforms import Boundary, Normalizer, Predictor, SquareSymmetries, TorusSymmetries
+from operators.transforms import Boundary, Normalizer, Predictor
 from pdegen.files import DamagedError, read_lines, write_lines
 
 

@@ -9,17 +9,14 @@ from scipy.interpolate import RegularGridInterpolator
 
 from operators.base import Operator
 from operators.models.fno import FNO
-from operators.transforms import (
-    Boundary,
+from operators.symmetries import (
     DiagonalShifts,
-    Extent,
-    Normalizer,
-    Predictor,
     SquareSymmetries,
     TorusSymmetries,
     check_mean,
     square_mean,
 )
+from operators.transforms import Boundary, Extent, Normalizer, Predictor
 from pdegen.domains import Box, CellGrid, Cloud, NodalGrid, PeriodicGrid
 from pdegen.equations.burgers.solver import ColeHopf
 from pdegen.equations.darcy.finite_volume import FiniteVolume

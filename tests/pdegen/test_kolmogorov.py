@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from operators.transforms import KolmogorovSymmetries
+from operators.symmetries import KolmogorovSymmetries
 from pdegen.domains import Box, PeriodicGrid
 from pdegen.equations.vorticity.problem import Vorticity, curl
 from pdegen.equations.vorticity.solver import Flow

@@ -13,10 +13,10 @@ from pathlib import Path
 import torch
 
 from operators.norms import RelativeH1, WeightedH1
+from operators.symmetries import TorusSymmetries
 from operators.training.fit import Settings
 from operators.training.optimizers import SOAP, Adam
 from operators.training.schedules import OneCycle
-from operators.transforms import TorusSymmetries
 from pdegen.recipe import Recipe
 from pipelines.config.benchmark import Benchmark
 from pipelines.config.experiment import Experiment

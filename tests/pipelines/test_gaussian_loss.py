@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from operators.api import load_model
+from operators.symmetries import square_mean
 from operators.training.evaluate import scores
-from operators.transforms import square_mean
 from pdegen.generation.generate import generate
 from pdegen.inverse.calibration import gaussian_crps
 from pdegen.schema import SchemaError

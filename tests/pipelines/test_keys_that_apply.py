@@ -113,7 +113,7 @@ EACH: dict[str, list[tuple[str, Any]]] = {
         ("data.stream.coarse", {"problem.initial.modes": 2}), ("data.stream.candidates", 12),
     ],
     "mesh": [("training.weights", "points")],
-    "torus": [("training.symmetries.diagonal", True)],
+    "torus": [("training.symmetries.diagonal", True), ("training.symmetries.wave", 2)],
     "symmetric": [("training.symmetries.mean", True)],
     "residual": [("training.residual.weight", 0.5), ("training.residual.unlabelled", 8)],
     "soap": [
@@ -226,7 +226,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (
         "block",
         {"training.symmetries.shift": True},
-        "symmetries other than the shifts of diagonal and wave are for the task map, the task is block",
+        "symmetries other than the shifts of diagonal and wave are for the task map, the task is",
     ),
     (
         "map",

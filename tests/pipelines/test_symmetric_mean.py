@@ -7,8 +7,9 @@ import torch
 
 from operators import load_model
 from operators.registry import build_operator
+from operators.symmetries import DiagonalShifts, square_mean
 from operators.training.checkpoint import CheckpointError, load_checkpoint, saving_checkpoint
-from operators.transforms import DiagonalShifts, Normalizer, Predictor, square_mean
+from operators.transforms import Normalizer, Predictor
 from pdegen.domains import Box
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError

@@ -603,7 +603,7 @@ class _SpeedField(TorusGaussianField):
 
     @classmethod
     def of(cls, initial: TorusGaussian, length: float) -> Self:
-        return cls(initial.sigma, initial.tau, initial.alpha, initial.modes, length)
+        return cls(initial.sigma, initial.tau, initial.alpha, initial.modes, length=length)
 
     @cached_property
     def mode_stds(self) -> Float[np.ndarray, " K"]:
