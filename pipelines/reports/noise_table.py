@@ -1,7 +1,7 @@
 """Results of a noise study: errors of its methods on the same test samples, failures and tables."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import zip_longest
@@ -19,18 +19,11 @@ from pipelines.studies.runner import Execution, Row, mean_and_spread
 from pipelines.studies.scores import BAND_MEASURES, MEASURES, csv_text
 
 Rows = Mapping[Cell, Sequence[Sequence[Row]]]  # of a method: at each test level, one for each seed
-_Test = tuple[str, Cell, float, Sequence[Row]]  # condition, method, level, a row for each seed
 
 CALIBRATION = (
-    "coverage",
-    "width",
-    "points",
-    "points_width",
-    "points_crps",
-    "brier",
-    "set_coverage",
+    "coverage", "width", "points", "points_width", "points_crps", "brier", "set_coverage",
     "set_size",
-)
+)  # fmt: skip
 UNEXPLAINED = 3.0  # misfit from which on an inversion has failed; the noise explains 1
 _ROUNDING = 1e-6  # relative; an interval below it is rounding
 
@@ -216,7 +209,7 @@ class Results:
         """Measures of no other table, averaged over the samples and seeds of each row."""
         shown = ("errors", "crps", self.primary, *CALIBRATION, *BAND_MEASURES)
         names = [name for name in self.measured if MEASURES[name].column and name not in shown]
-        return self._measures(names, self.rows)
+        return self._measures(names, lambda condition, method, rows: not condition)
 
     def calibration_table(self) -> Table:
         """Measures of the uncertainty that methods state, of those that state any."""
@@ -226,25 +219,27 @@ class Results:
             for method, levels in self.rows.items()
             if any(name in row.scores for name in names for seeds in levels for row in seeds)
         ]
-        return self._measures(["crps", *names] if names else [], stating)
+        return self._measures(
+            ["crps", *names] if names else [], lambda c, method, rows: not c and method in stating
+        )
 
     def band_table(self) -> Table:
         """What conformal bands hold and their width, of the methods that have some."""
-        tests = [of for of in self._all_tests() if BAND_MEASURES[0] in of[-1][0].scores]
-        return replace(self._measures(BAND_MEASURES, self.rows, tests), name="conformal bands")
+        table = self._measures(BAND_MEASURES, lambda c, m, rows: BAND_MEASURES[0] in rows[0].scores)
+        return replace(table, name="conformal bands")
 
     def _measures(
-        self, names: Sequence[str], methods: Iterable[Cell], tests: Iterable[_Test] | None = None
+        self, names: Sequence[str], shown: Callable[[str, Cell, Sequence[Row]], bool]
     ) -> Table:
-        """Means of measures, by default on the test samples of the experiment alone."""
+        """Means of measures of the tests (condition, method, rows) that are shown."""
         lines = [
             (
                 self.study.label(method), f"{level:g}", condition, str(self.samples(method)),
                 *("" if math.isnan(value) else significant(value) for value in
                   (mean_and_spread(seeds, name)[0] for name in names)),
             )
-            for condition, method, level, seeds in tests or (("", *of) for of in self._tests())
-            if method in methods
+            for condition, method, level, seeds in self._all_tests()
+            if shown(condition, method, seeds)
         ]  # fmt: skip
         titles = (MEASURES[name].column or MEASURES[name].title for name in names)
         return without_empty(lines, ("method", self.level, "condition", "n", *titles))
@@ -318,7 +313,7 @@ class Results:
             for level, seeds in zip(self.study.test_levels, levels, strict=True):
                 yield method, level, seeds
 
-    def _all_tests(self) -> Iterator[_Test]:
+    def _all_tests(self) -> Iterator[tuple[str, Cell, float, Sequence[Row]]]:
         for condition, rows in {"": self.rows, **self.under}.items():
             for test in replace(self, rows=rows)._tests():
                 yield condition, *test

@@ -194,6 +194,7 @@ PROTOCOLS = {
     "published": "The test slice was watched after every epoch; the last epoch and the best one "
     "on the test slice itself are reported.",
 }
+_HALF = " Only the first half of the validation samples chose it."
 SYMMETRIES = {
     "shift": "shifts of the circle",
     "reflection": "odd reflections of the circle",
@@ -243,7 +244,7 @@ def facts(run: FinishedRun) -> list[tuple[str, ...]]:
         ("Optimizer", f"{in_words(optimizer)}, momentum {experiment.training.momentum}"),
         ("Training", settings(training)),
         *symmetries_row(symmetries),
-        ("Protocol", f"{protocol}: {PROTOCOLS[protocol]}"),
+        ("Protocol", f"{protocol}: {PROTOCOLS[protocol]}{_HALF * experiment.training.conformal}"),
     ]
 
 

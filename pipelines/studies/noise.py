@@ -358,12 +358,8 @@ class NoiseStudy(NoisePlan, Study[Cell]):
         self, cell: Cell, device: torch.device, calibrating: bool = False
     ) -> tuple[np.ndarray, np.ndarray | None]:
         """A model's draws of the posterior, shape (members, samples, *cells), or one member, its
-        prediction, if it draws none; and the deviation that it states, if it does.
-
-        Args:
-            calibrating: Whether the samples are those of the validation split with the training
-                noise, in place of test samples.
-        """
+        prediction, if it draws none; and the deviation that it states, if it does. Samples are test
+        samples, or validation samples with the training noise if `calibrating`."""
         assert cell.at is not None
         training = self.training(cell)
         if calibrating:

@@ -14,13 +14,7 @@ from statistics import NormalDist
 import numpy as np
 from jaxtyping import Float
 
-from pdegen.inverse.calibration import (
-    ConformalBand,
-    brier,
-    central_interval,
-    crps,
-    gaussian_crps,
-)
+from pdegen.inverse.calibration import ConformalBand, brier, central_interval, crps, gaussian_crps
 from pdegen.inverse.classical import Estimate, averages
 from pipelines.runs.score import agreement, phases
 
@@ -390,8 +384,7 @@ MEASURES = {
     ),
     "points_crps": Measure(
         "points CRPS", "Continuous ranked probability score of points",
-        "Mean over the points of the score of the stated Gaussian law, in units of the target. "
-        "Without a deviation it would be the mean absolute error.",
+        "Mean over the points of the score of the stated Gaussian law, in units of the target.",
         lambda of: of.of_points(gaussian_crps),
     ),
     "iou": Measure(

@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 
 from pdegen.inverse.classical import Estimate
-from pipelines.studies.scores import MEASURES, Reconstructed, Stated, block_means, measured
+from pipelines.studies.scores import (
+    BAND_MEASURES,
+    MEASURES,
+    Reconstructed,
+    Stated,
+    block_means,
+    measured,
+)
 
 TRUTH = np.array([[[3.0, 12.0], [12.0, 12.0]]])
 PHASES = (3.0, 12.0)
@@ -29,10 +36,11 @@ def test_errors_and_areas():
 
 STATING = {"brier", "set_coverage", "set_size"}
 DRAWING = {"coverage", "width"}
+POINTS = {"points", "points_width", "points_crps"}
 
 
 def test_measures_that_a_method_does_not_have_are_left_out():
-    assert of().keys() == MEASURES.keys() - STATING - DRAWING - {"misfit", "points"}
+    assert of().keys() == MEASURES.keys() - STATING - DRAWING - {"misfit", *POINTS, *BAND_MEASURES}
     plain = (Estimate(TRUTH[0], 1, 1, converged=True),)
     assert not of(plain, TRUTH).keys() & STATING
     assert of(misfits=np.array([1.5]))["misfit"] == [1.5]
@@ -91,7 +99,7 @@ def test_fields_without_phases_are_covered_by_intervals():
     inside = abs(found - truth) <= 1.6448536 * std
     assert scores["points"] == pytest.approx(inside.mean(axis=(1, 2)).tolist())
     assert len({*scores["points"]}) > 1
-    assert scores.keys() == {"errors", "l1", "crps", "points"}
+    assert scores.keys() == {"errors", "l1", "crps"} | POINTS
 
 
 def test_nothing_is_scored_where_one_estimate_states_nothing():

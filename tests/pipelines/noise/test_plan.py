@@ -243,8 +243,8 @@ def test_options_of_classical_methods_have_limits():
     check_classical(1, (1.0,), None, ("none",))
     for words, message in (
         ((1, (1.0,), 4, ("none",)), "--method none"),
-        ((1, (1.0, 0.0), None), "--assumed-level must be positive"),
-        ((1, (1.0, float("inf")), None), "--assumed-level must be positive"),
+        ((1, (1.0, 0.0), None), "--assumed-level must be numbers from"),
+        ((1, (1.0, float("inf")), None), "--assumed-level must be numbers from"),
         ((1, (1.0, 2.0, 2.0000001), None), "--assumed-level must be numbers that differ"),
     ):
         with pytest.raises(SchemaError, match=message):

@@ -28,6 +28,7 @@ def results(rows, samples, levels=(0.1,), weights=(0.1, 0.3, 1.0), values=None):
     method = SimpleNamespace(weights=weights)
     study = SimpleNamespace(
         truth=np.zeros((samples, 2)), test_levels=levels, seeds=1, values=values,
+        noisiest=max(levels),
         label=lambda method: method.name,
         noise=lambda level: SimpleNamespace(build=lambda: KINDS["ensemble"](level)),
         inversions=SimpleNamespace(methods={"total variation": method}),
@@ -68,6 +69,9 @@ def test_the_median_and_the_worst_sample_are_those_of_the_best_method_where_nois
     found = Reconstructions(results(rows, 5, levels=(0.1, 0.4)), CPU)
     assert found._ordered == (TV.name, [2, 4, 0, 3, 1])
     assert found._row == 0
+    found.study.noisiest = 0.1  # as levels in decibels would have it
+    loud = Reconstructions(found.results, CPU)
+    assert loud._ordered == (MODEL.name, [0, 1, 2, 3, 4])
 
 
 def test_the_interval_of_a_mean_is_students():

@@ -21,10 +21,11 @@ from pipelines.reports.noise_table import scores_of
 from pipelines.studies import noise
 from pipelines.studies.inversions import Cell, ChosenWeight, Observed, chosen_weight
 from pipelines.studies.runner import Execution, Row, mean_and_spread, predictions
-from pipelines.studies.scores import MEASURES, block_means
+from pipelines.studies.scores import BAND_MEASURES, MEASURES, block_means
 from tests.pipelines.noise.conftest import CPU, EVERY, METHODS, STEPS, a_study
 from tests.printed import too_wide
 
+UNSTATED = {"coverage", "width", "points", "points_width", "points_crps"}
 HOW = Execution(CPU)
 MAP = "maximum a posteriori"
 
@@ -320,7 +321,7 @@ def test_the_numbers_of_the_report_are_means_of_the_rows(finished):
     (kept,) = (row for row in table if (row["method"], row["level"], row["measure"])
                == ("trained at 0", "0.1", "errors"))  # fmt: skip
     assert float(kept["mean"]) == pytest.approx(mean(0.0, 0.1), rel=1e-5)
-    assert {row["measure"] for row in table} == {*MEASURES} - {"coverage", "width", "points"}
+    assert {row["measure"] for row in table} == {*MEASURES} - {*UNSTATED, *BAND_MEASURES}
     lines = list(csv.DictReader((finished.folder / "samples.csv").read_text().splitlines()))
     each = [line for line in lines if (line["method"], line["level"]) == ("trained at 0", "0.1")]
     assert len(each) == 2 * len(finished.truth)  # two seeds

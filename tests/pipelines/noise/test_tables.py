@@ -359,7 +359,7 @@ def replace_weight(one: Row, weight: float) -> Row:
 def test_the_setting_says_how_noise_is_drawn_and_what_is_reported():
     def study(on_inputs, on_targets, fresh, protocol):
         noise = SimpleNamespace(on_inputs=on_inputs, on_targets=on_targets, fresh=fresh)
-        training = SimpleNamespace(protocol=protocol)
+        training = SimpleNamespace(protocol=protocol, conformal=False)
         experiment = SimpleNamespace(noise=noise, training=training)
         return SimpleNamespace(experiment=experiment, on_targets=on_targets)
 
