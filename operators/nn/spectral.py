@@ -357,7 +357,9 @@ class SpectralLayer(nn.Module):
 # Layers of Fourier neural operators: K u + W u + b, where K is convolution with a learned kernel.
 
 
-SPECTRAL_CONVOLUTIONS = {1: SpectralConv1d, 2: SpectralConv2d, 3: SpectralConv3d}
+SPECTRAL_CONVOLUTIONS: dict[
+    int, type[SpectralConv1d] | type[SpectralConv2d] | type[SpectralConv3d]
+] = {1: SpectralConv1d, 2: SpectralConv2d, 3: SpectralConv3d}
 ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "gelu": nn.GELU, "silu": nn.SiLU}
 
 

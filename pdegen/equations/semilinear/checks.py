@@ -119,7 +119,7 @@ class SemilinearClaims:
     def checks(self) -> Iterator[Check]:
         terms = self.terms
         # f pushes every quantity
-        own = [] if terms.forced else range(terms.components)
+        own = range(0 if terms.forced else terms.components)
         alone = [k for k in own if terms.reacts_alone(k)]
         flux = not any(terms.gradient_norm) and (
             terms.projection or not (terms.velocity and any(terms.convection))
