@@ -63,7 +63,7 @@ SMALL: dict[str, tuple[dict[str, Any], int]] = {  # overrides, and numbers of sa
     "darcy-421-published": ({"resolution": 43, "modes": 85}, 48),
     "darcy-contrast": ({"resolution": 29, "modes": 85, "refinement": 3}, 32),
     "darcy-fem": ({"resolution": 21, "modes": 85}, 16),
-    "darcy-source": ({"resolution": 29, "modes": 85, "refinement": 3}, 32),
+    "darcy-source": ({"resolution": 29, "field.modes": 85, "refinement": 3}, 32),
     "darcy-inclusion-quick": ({"resolution": 16, "elements": 8}, 16),
     "darcy-lognormal": ({"resolution": 41, "modes": 141}, 64),
     "elasticity-quick": ({}, 160),
