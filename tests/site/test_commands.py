@@ -97,8 +97,10 @@ SMALLEST = {
     ("tests.validation.plasticity", "statistics"): Run(
         "statistics STORE --samples 3", slow=True, store="plasticity-quick"
     ),
+    ("tests.validation.published_reaction", ""): Run("--settings 1", slow=True),
     ("tests.validation.semilinear", ""): Run("fisher-kpp --samples 1"),
     ("tests.validation.vorticity", ""): Run("1e-3 --points 16 24"),
+    ("tests.validation.waves", ""): Run("pdebench-advection-quick --samples 2"),
 }  # fmt: skip
 
 # commands that work on stores, runs or faults of their own, and the test that makes these
