@@ -84,6 +84,8 @@ SMALLEST = {
     ("tests.validation.airfoil", "limits"): Run("limits 110", slow=True),
     ("tests.validation.airfoil", "spacing"): Run("spacing 110", slow=True),
     ("tests.validation.airfoil", "streams"): Run("streams", slow=True),
+    ("tests.validation.dam_break", "published"): Run("published --cells 16"),
+    ("tests.validation.dam_break", "stated"): Run("stated --samples 1 --rings 500"),
     ("tests.validation.darcy", ""): Run("darcy-contrast --samples 1"),
     ("tests.validation.elasticity", ""): Run("elasticity-quick --samples 1 --times 2", slow=True),
     ("tests.validation.parameters", ""): Run("burgers-nu --samples 1"),
