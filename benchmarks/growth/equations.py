@@ -66,6 +66,10 @@ EQUATIONS: Mapping[str, Case] = {
         lambda n: {"resolution": n, "solver.resolution": n, "initial.modes": n // 2 - 1},
         _LINE[3:], samples=512,
     ),
+    "dam-break": _case(
+        "n^2", "n", "n time steps, each a loop over the rings",
+        "dam-break-quick", lambda n: {"rings": n, "radius": 0.5}, [128, 256, 512, 1024, 2048, 4096],
+    ),
     "darcy": _case(
         "n^1.5", "n",
         "sines of the whole field as matrix products; each of a bounded number of iterations "

@@ -40,6 +40,7 @@ PANELS: dict[str, tuple[int, ...]] = {
     "darcy-contrast": (0, -1),
     "membrane-64": (0, -1),
     "darcy-source": (0, -1),
+    "dam-break": (0, 1),
     "darcy-inclusion": (0, 8),
     "elasticity": (1,),
     "airfoil": (2,),

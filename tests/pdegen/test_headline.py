@@ -12,7 +12,7 @@ from pdegen.shipped import recipe_names
 # names that have digits, in which nothing was counted or measured
 NAMES = (
     "NACA 0012", "P2 elements", "burgers_data_R10", "burgers-r10", "piececonst_r421",
-    "u(0)", "w(0)", ")(0)", "(0, 1)",
+    "h(0)", "u(0)", "w(0)", ")(0)", "(0, 1)",
 )  # fmt: skip
 
 

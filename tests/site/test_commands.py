@@ -84,6 +84,8 @@ SMALLEST = {
     ("tests.validation.airfoil", "limits"): Run("limits 110", slow=True),
     ("tests.validation.airfoil", "spacing"): Run("spacing 110", slow=True),
     ("tests.validation.airfoil", "streams"): Run("streams", slow=True),
+    ("tests.validation.dam_break", "published"): Run("published --cells 16"),
+    ("tests.validation.dam_break", "stated"): Run("stated --samples 1 --rings 500"),
     ("tests.validation.darcy", ""): Run("darcy-contrast --samples 1"),
     ("tests.validation.elasticity", ""): Run("elasticity-quick --samples 1 --times 2", slow=True),
     ("tests.validation.parameters", ""): Run("burgers-nu --samples 1"),
@@ -97,8 +99,10 @@ SMALLEST = {
     ("tests.validation.plasticity", "statistics"): Run(
         "statistics STORE --samples 3", slow=True, store="plasticity-quick"
     ),
+    ("tests.validation.published_reaction", ""): Run("--settings 1", slow=True),
     ("tests.validation.semilinear", ""): Run("fisher-kpp --samples 1"),
     ("tests.validation.vorticity", ""): Run("1e-3 --points 16 24"),
+    ("tests.validation.waves", ""): Run("pdebench-advection-quick --samples 2"),
 }  # fmt: skip
 
 # commands that work on stores, runs or faults of their own, and the test that makes these

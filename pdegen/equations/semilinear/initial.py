@@ -1,4 +1,4 @@
-"""Laws of initial values: Gaussian fields, and bounded functions of Gaussian fields."""
+"""Laws of initial values: functions of Gaussian fields, and sums of waves."""
 
 from __future__ import annotations
 
@@ -10,19 +10,24 @@ from typing import Annotated, Literal, cast
 
 import numpy as np
 from array_api_compat import array_namespace
+from jaxtyping import Float
 from pydantic import BeforeValidator
+from pydantic import Field as Limits
 
+from pdegen.checks.check import EPSILON, Bound, Check, UniformCheck, Values
 from pdegen.checks.gaussian import GaussianCheck, periodic_modes, square_modes, torus_modes
 from pdegen.domains import Box, CellGrid, PeriodicGrid
 from pdegen.equations.semilinear.solver import Numbers
-from pdegen.numerics.device import Array, constant
+from pdegen.numerics.device import Array, constant, empty
 from pdegen.numerics.spectral import Torus, even_extension
+from pdegen.sampling.coefficients import uniforms
 from pdegen.sampling.gaussian import (
     PeriodicGaussianField,
     SquareGaussianField,
     TorusGaussianField,
 )
 from pdegen.schema import Count, InverseLength, Positive, Size, Strict, brief
+from pdegen.store.layout import Variable, parameters
 
 Field = PeriodicGaussianField | TorusGaussianField | SquareGaussianField
 Inverse = Callable[[np.ndarray], np.ndarray]  # the map from a component of a to g/s
@@ -30,6 +35,7 @@ Inverse = Callable[[np.ndarray], np.ndarray]  # the map from a component of a to
 _MOST = 1e20  # largest size of a coefficient
 _COMPONENT_STRIDE = 2**32  # offset of sample numbers in the streams of the next component
 _LARGEST = 1e5  # largest growth of rounding errors by `inverse` for which a law is checked
+_SCALED = 4096  # points whose values `Waves` scale to [0, 1]
 
 
 def number(value: object) -> float:
@@ -317,3 +323,135 @@ class Bounded(Initial):
 def _column(value: float | Numbers, like: Array, axes: int) -> Array:
     """One number for each component, shaped to broadcast over (batch, components, *points)."""
     return constant(np.reshape(value, (-1, *[1] * axes)), like)
+
+
+class Waves(Strict):
+    """u(0) = ±m Σ_k A_k sin(2π k c_k x + φ_k) on the circle of side 1, the law of PDEBench.
+
+    c_k counts how many of two random wave numbers in 1 ... `waves` are k. A wave that is drawn
+    twice has the wave number 2k, and one that is not drawn is the constant A_k sin φ_k: this is
+    what the published script computes, although the paper describes a sum of two waves. A_k is
+    uniform in (0, 1), φ_k in (0, 2π). Some samples have the absolute value of the sum. In some
+    samples m is the window (tanh 100(x - l) - tanh 100(x - r))/2, with l uniform in (0.1, 0.45)
+    and r in (0.55, 0.9); in the others m = 1.
+
+    In the published files the period is 1 - 1/1024, and amplitudes share random bits with wave
+    numbers. Here all numbers are independent.
+
+    References: M. Takamoto et al., PDEBench, NeurIPS 2022; `init_multi` of data_gen_NLE/utils.py.
+
+    Args:
+        waves: Number K of waves.
+        absolute: Share of the samples with the absolute value of the sum. [1]
+        window: Share of the samples with a window. [1]
+        scaled: Whether u(0) is mapped to [0, 1] by its least and largest value at 4,096 points.
+    """
+
+    law: Literal["waves"]
+    waves: Annotated[Count, Limits(le=64)] = 4
+    absolute: Annotated[float, Limits(ge=0, le=1)] = 0.1
+    window: Annotated[float, Limits(ge=0, le=1)] = 0.1
+    scaled: bool = False
+
+    @property
+    def modes(self) -> int:
+        """The largest wave number of the sum."""
+        return 2 * self.waves
+
+    @property
+    def _names(self) -> list[str]:
+        """The random numbers of a sample, in the order of the variable z."""
+        of_waves = (f"{name} {k + 1}" for name in ("amplitude", "phase") for k in range(self.waves))
+        return ["wave", "other wave", *of_waves, "absolute", "sign", "window", "left", "right"]
+
+    def variables(self) -> tuple[Variable, ...]:
+        names = self._names
+        return (parameters("z", "number", len(names), f"uniform numbers of {', '.join(names)}"),)
+
+    def numbers(self, seed: int, samples: Sequence[int]) -> Float[np.ndarray, "batch numbers"]:
+        """Uniform numbers z in (0, 1), which determine u(0)."""
+        return uniforms(seed, samples, len(self._names))
+
+    def of(self, z: Float[np.ndarray, "batch numbers"], n: int) -> Float[np.ndarray, "batch n"]:
+        """u(0) at n points of the circle."""
+        u = self._unscaled(z, n)
+        if not self.scaled:
+            return u
+        every = self._unscaled(z, _SCALED)
+        low, high = every.min(axis=1, keepdims=True), every.max(axis=1, keepdims=True)
+        return np.clip((u - low) / (high - low), 0, 1)
+
+    def _unscaled(self, z: np.ndarray, n: int) -> np.ndarray:
+        count, x = self.waves, np.arange(n) / n
+        k, drawn = np.arange(1, count + 1), 1 + np.floor(count * z[:, :2])
+        turns = k * (drawn[:, :1] == k) + k * (drawn[:, 1:] == k)  # (batch, K)
+        amplitude, phase = z[:, 2 : 2 + count, None], z[:, 2 + count : 2 + 2 * count, None]
+        waves: np.ndarray = np.sin(2 * np.pi * (turns[..., None] * x + phase))
+        u: np.ndarray = np.sum(amplitude * waves, axis=1)
+        absolute, sign, window, left, right = z[:, 2 + 2 * count :, None].swapaxes(0, 1)
+        u = np.where(absolute < self.absolute, abs(u), u) * np.where(sign < 0.5, 1, -1)
+        ends = np.tanh(100 * (x - 0.1 - 0.35 * left)) - np.tanh(100 * (x - 0.55 - 0.35 * right))
+        return u * np.where(window < self.window, ends / 2, 1)
+
+    def values(
+        self,
+        torus: Torus,
+        count: int,
+        seed: int,
+        samples: Sequence[int],
+        device: str | None,
+        walls: bool = False,
+    ) -> Array:
+        """The initial values at the points of the torus, shape (batch, 1, n)."""
+        u = self.of(self.numbers(seed, samples), torus.points[0])
+        return constant(u[:, None], empty((0,), np.float64, device))
+
+    def checks(self, variable: str, box: Box, count: int, projection: bool) -> Iterator[Check]:
+        """The numbers z are uniform, and a is their function."""
+
+        def distance(values: Values) -> tuple[np.ndarray, np.ndarray]:
+            u = self.of(values["z"], box.shape[0])
+            return abs(values[variable] - u).max(axis=1), 4 * EPSILON * np.maximum(
+                1, abs(u).max(axis=1)
+            )
+
+        yield UniformCheck("z", self._names)
+        yield Bound(variable, "the distance from the waves of z", distance)
+
+    def fields(self, count: int) -> int:
+        """Number of random streams of a sample."""
+        return count
+
+    def check(self, count: int) -> None:
+        """Raise ValueError for several components."""
+        if count > 1:
+            raise ValueError("initial.law = waves needs one component")
+
+    def field(self, axes: int, walls: bool) -> None:
+        """Raise ValueError if the domain is not the circle; there is no Gaussian field."""
+        if axes > 1 or walls:
+            raise ValueError("initial.law = waves needs dimension = 1, without walls")
+
+    def bounds(self, count: int) -> tuple[Numbers, Numbers]:
+        return ((0.0,), (1.0,)) if self.scaled else ((-float(self.waves),), (float(self.waves),))
+
+    def typical(self, length: float) -> tuple[float, float]:
+        """Root mean squares of u and of its derivative, for sums that are not scaled."""
+        k, count = np.arange(1, self.waves + 1), self.waves
+        # means: 2/K + 2/K² of c_k² for two draws, 1/3 of A², 1/2 of sin²
+        slope = math.sqrt(np.sum(k**2) * (2 / count + 2 / count**2) / 6)
+        return math.sqrt(count / 6), 2 * math.pi / length * slope
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether -u has the same law."""
+        return not self.scaled
+
+    def sentence(self, walls: bool) -> str:
+        """The law in words."""
+        return (
+            f"±Σ A_k sin(2π k c_k x + φ_k), k = 1 ... {self.waves}, on the circle of side 1, "
+            f"stretched to the length; c_k of 2 random wave numbers are k; absolute values in a "
+            f"share of {self.absolute:.6g} and a window in {self.window:.6g} of the samples"
+            f"{', scaled to [0, 1]' if self.scaled else ''}"
+        )

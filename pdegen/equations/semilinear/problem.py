@@ -30,6 +30,7 @@ from pdegen.equations.semilinear.checks import SemilinearClaims, solved_checks
 from pdegen.equations.semilinear.initial import (
     Bounded,
     Gaussian,
+    Waves,
     listed,
     number,
     spread,
@@ -340,7 +341,7 @@ class SemilinearProblem(Problem):
     resolution: Count
     linear: Linear = Linear()
     nonlinear: Nonlinear = Nonlinear()
-    initial: Annotated[Gaussian | Bounded, Field(discriminator="law")]
+    initial: Annotated[Gaussian | Bounded | Waves, Field(discriminator="law")]
     source: Annotated[Gaussian | None, Field(exclude_if=lambda source: source is None)] = None
     solver: Discretization
 
@@ -539,6 +540,8 @@ class SemilinearProblem(Problem):
 
     def _speeds(self) -> tuple[float, float]:
         """A typical value of |u| (`Initial.speed`), and the root mean square of ∂g/∂x."""
+        if isinstance(self.initial, Waves):
+            return self.initial.typical(self.length)
         field = self.initial.field(self.dimension, self._walled)
         field = replace(field, modes=min(field.modes, _SPEED_MODES))
         if isinstance(field, PeriodicGaussianField):
@@ -598,6 +601,7 @@ class SemilinearProblem(Problem):
             ),
             scalar("error", "quality", "estimate of the relative L2 error of u, as it is stored"),
             *(() if self.terms.diagonal else (scalar("step", "quality", steps),)),
+            *(self.initial.variables() if isinstance(self.initial, Waves) else ()),
             *self.parameters(),
         )
 
@@ -668,7 +672,7 @@ class SemilinearProblem(Problem):
         if self.nonlinear.projection:
             v0 = array_namespace(v0).sum(constant(projection(torus), v0) * v0[:, None], axis=2)
             u0 = torus.to_points(v0)
-        if isinstance(self.initial, Bounded):  # not a finite Fourier sum
+        if not isinstance(self.initial, Gaussian):  # not a finite Fourier sum
             on_finer = self.initial.values(torus.finer, *of_law)
             finer = torus.finer.to_modes(on_finer)
         values = {"a": u0}
@@ -688,6 +692,8 @@ class SemilinearProblem(Problem):
             for name, array in values.items()
         }
         store["error"] = with_rounding(xp.max(solution.error, axis=1))
+        if isinstance(self.initial, Waves):
+            store["z"] = constant(self.initial.numbers(seed, samples), u0)
         return store if self.terms.diagonal else store | {"step": solution.step}
 
     @property
