@@ -70,7 +70,7 @@ CHANGED = {
     "darcy-inclusion-quick": Small(_FITTED, lacks="dolfinx"),
     "darcy-lognormal": Small(_DARCY),
     "darcy-quick": Small(_DARCY),
-    "darcy-source": Small(_DARCY),
+    "darcy-source": Small({"resolution": 31, "field.modes": 31}),
     "elasticity": Small(_SHEET),
     "elasticity-certified": Small(_SHEET),
     "elasticity-hyperelastic": Small(_SHEET),
