@@ -177,6 +177,15 @@ CHANGES = {
 }
 
 
+WRONG = {  # constants beside those of the small forms
+    "cahn-hilliard": {"hyper_diffusion": 1.3e-4},
+    "diffusion-reaction": {"diffusion": [6.5e-3, 1e-2]},
+    "allen-cahn-3d": {"diffusion": 0.022},
+    "gray-scott-3d": {"diffusion": [1.2e-4, 2e-5]},
+    "decaying-3d": {"diffusion": 0.032},
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("name", "change", "said"),
     [
@@ -195,12 +204,20 @@ CHANGES = {
         ("fisher-kpp", "beyond", "the excess over the range of a"),
         ("burgers-2d", "other input", "the energy of"),
         ("gray-scott", "beyond", "minus the least value"),
+        *((name, "exchanged", "the solution that starts") for name in WRONG),
     ],
 )
 def test_what_the_equation_forbids_is_found(name, change, said):
     variable, changed = CHANGES[change]
     values = {**samples(name), variable: changed(samples(name)[variable])}
     assert any(said in what for what in findings(small.problem(name), values))
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_constant_is_found(name):
+    values = load_recipe(name).with_overrides({**small.SMALL[name][0], **WRONG[name]}).problem
+    stored = values.compute(0, range(2))
+    assert any("the solution that starts" in what for what in findings(small.problem(name), stored))
 
 
 def test_the_equation_of_the_documentation_is_one_file(root):

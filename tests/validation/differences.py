@@ -30,9 +30,9 @@ CENTRE = -205 / 72
 # the number of samples, and how many times as many points the differences have
 FORMS = {
     "allen-cahn-3d": (4, 3, {}),
-    "gray-scott-3d": (4, 3, {"times": [10.0, 20.0]}),
-    "decaying-3d": (4, 3, {"times": [0.1]}),
-    "cahn-hilliard": (6, 2, {"times": [0.5, 1.0], "problem.solver.resolution": 32}),
+    "gray-scott-3d": (2, 3, {"times": [10.0, 20.0]}),
+    "decaying-3d": (3, 3, {"times": [0.1]}),
+    "cahn-hilliard": (3, 2, {"times": [0.5, 1.0], "problem.solver.resolution": 32}),
     "diffusion-reaction": (20, 3, {}),
 }
 
