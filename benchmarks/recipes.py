@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 from threadpoolctl import threadpool_limits
 
 from pdegen.recipe import load_recipe, recipe_names
@@ -25,9 +25,11 @@ RESULTS = Path(__file__).parent / "results" / "recipes.json"
 
 
 def seconds() -> float:
-    """Processor time of this process and of its children that ended."""
-    used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(one.ru_utime + one.ru_stime for one in used)
+    """Processor time of this process and its workers, also of those that ended."""
+    used, own = 0.0, psutil.Process()
+    for process in (own, *own.children(recursive=True)):
+        used += sum(process.cpu_times()[:4])  # user and system, and those of ended children
+    return used
 
 
 def measured(name: str, count: int) -> dict[str, Any]:
@@ -41,7 +43,7 @@ def measured(name: str, count: int) -> dict[str, Any]:
     if (error := values.get("error")) is not None:
         last = np.asarray(error).reshape(count, -1)[:, -1]
         line |= {"error": float(np.median(last)), "largest error": float(last.max())}
-    return {key: float(f"{value:.3g}") for key, value in line.items()}
+    return {"samples": count} | {key: float(f"{value:.3g}") for key, value in line.items()}
 
 
 def main() -> None:

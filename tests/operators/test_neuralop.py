@@ -99,7 +99,7 @@ def test_runs_where_the_rest_is_compiled():
         ({"settings": '{"non_linearity": "relu"}'}, r"unknown settings of FNO: non_linearity"),
         ({"settings": '{"n_modes": [4, 4]}'}, r"for each of 1 axes, got \[4, 4\]"),
         ({"settings": '{"n_modes": 4}'}, r"refuses {\"n_modes\": 4}: TypeError: .*hidden_channels"),
-        ({"dim": 3}, r"dim must be 1 or 2, got 3"),
+        ({"dim": 4}, r"dim must be 1 or 2 or 3, got 4"),
     ],
 )
 def test_refuses_impossible_settings(arguments, message):

@@ -64,7 +64,7 @@ REFUSED = [
     ("factformer", {"width": 12}, "width must be a positive multiple of 8, got 12"),
     ("factformer", {"head_features": 3, "multiplier": 1}, "times multiplier must be even"),
     ("factformer", {"frame_channels": 1}, "needs decoder 'marching', got 'convolution'"),
-    ("fno", {"dim": 3}, "dim must be 1 or 2, got 3"),
+    ("fno", {"dim": 4}, "dim must be 1 or 2 or 3, got 4"),
     ("fno", {"modes": [5, 5], "dim": 1}, "one number for each of 1 axes, got "),
     (
         "fno",
