@@ -18,9 +18,9 @@ CEILINGS = {
     "circles": 0,
     "docstring_percent": 19.2,
     "functions_per_1000_lines": 62.5,
-    "modules": 255,
+    "modules": 258,
     "one_caller": 171,
-    "one_importer": 42,
+    "one_importer": 43,
 }
 ANY = {"pdegen": 5.3, "operators": 6.0, "pipelines": 8.0}  # of 1,000 lines, at most
 
