@@ -60,7 +60,8 @@ def replaced(settings: Settings, place: str, number: float) -> Settings:
 
 def built(label: str, settings: Settings) -> Operator:
     torch.manual_seed(0)
-    return parse_model(settings).build(IN_CHANNELS, OUT_CHANNELS, DIMS[label][-1])
+    dim = max(dim for dim in DIMS[label] if dim < 3)
+    return parse_model(settings).build(IN_CHANNELS, OUT_CHANNELS, dim)
 
 
 def attributes(module: nn.Module) -> Iterator[tuple[str, object]]:

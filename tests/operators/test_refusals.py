@@ -69,7 +69,7 @@ REFUSED = [
     (
         "fno",
         {"modes": [5, 4, 3], "dim": 2, "frame_channels": 1},
-        "axis modes must be one number, got ",
+        "on three axes modes must be one number, got ",
     ),
     ("fno", {"padding": -0.1}, "at least 0, got padding=-0.1, padding_points=0"),
     ("fno", {"padding_points": -1}, "at least 0, got padding=0.0, padding_points=-1"),

@@ -198,5 +198,8 @@ CASE = Case(
     },
     frozenset({"equation", "solver.resolution",
                # kinks and windows need thousands of points: test_waves.py computes them anew
-               *(f"initial.{key}" for key in ("waves", "absolute", "window", "scaled"))}),
+               *(f"initial.{key}" for key in ("waves", "absolute", "window", "scaled")),
+               # by exact solutions and finite differences: test_semilinear_space.py, validation
+               "walls", "nonlinear.projection", "nonlinear.reaction.laplacian",
+               *(f"source.{key}" for key in ("law", "mean", "sigma", "tau", "alpha", "modes"))}),
 )  # fmt: skip
