@@ -70,7 +70,7 @@ class CrossEntropy:
         return _mean(of_points(prediction, target, reduction="none"), weight)
 
 
-class Gaussian:
+class GaussianLikelihood:
     """Mean over the batch, the points and the channels of [s] ((m - u)²/(2 s²) + log s).
 
     The prediction has the channels (m, log s), means and deviations of a Gaussian law of u. This is
@@ -182,5 +182,5 @@ register_loss("squared-h1", SquaredH1)
 register_loss("mean-square", MeanSquare)
 register_loss("huber", Huber)
 register_loss("cross-entropy", CrossEntropy)
-register_loss("gaussian", Gaussian)
+register_loss("gaussian", GaussianLikelihood)
 register_loss("flow", FlowMatching)

@@ -688,13 +688,13 @@ def score_command(
     from pipelines.reports.leaderboard_report import write_leaderboard
     from pipelines.runs.folder import FolderClaim
     from pipelines.studies.answers import conditions_of
-    from pipelines.studies.leaderboard import Request, checked_entries, entries, leaderboard
+    from pipelines.studies.leaderboard import Scoring, checked_entries, entries, leaderboard
     from pipelines.studies.testset import open_testset
 
     made = open_testset(testset)
     chosen = list(conditions_of(made, condition or []))
     folder = out or Path("runs") / f"{made.declared.name}-leaderboard"
-    asked = Request(made, chosen, samples, conformal)
+    asked = Scoring(made, chosen, samples, conformal)
     checked = checked_entries(asked, methods, folder / "answers")
     claim = FolderClaim("leaderboard", "leaderboard.json")
     claim.claim(folder, {"testset": made.digest}, same=("testset",), resume=True)

@@ -95,15 +95,13 @@ def train(
     pairs = source.samples("train", "training", device=device)
     selection = source.samples(experiment.training.selection_split, "selection", device=device)
     draw = tail_draw(experiment, pairs, ranks.count)
-    if not resume:  # a run that is resumed was checked at its start
-        check_applies(source)
+    settings, unlabelled = _settings(source, pairs, resume, ranks, on_labels)
     content = recorded_experiment(experiment, recorded.get("experiment"))
     further = _declaration(experiment, recorded, pairs, selection, acceleration, ranks)
     declared = {"experiment": content, **further}
     operator = checked_operator(experiment, pairs)
     if experiment.training.start is not None:
         declared["start"] = _initial_weights(operator, experiment.training.start, folder)
-    settings, unlabelled = _settings(source, pairs, ranks, on_labels)
     predictor = _adapted(source, pairs, operator, device)
     model = operator_description(experiment, pairs) | {"model": content["model"]}
     description = {"operator": model, **declared, "parameters": operator.parameter_count}
@@ -137,11 +135,13 @@ def train(
 
 
 def _settings(
-    source: Source, pairs: Samples, ranks: Ranks, on_labels: Callable[[str], None]
+    source: Source, pairs: Samples, resume: bool, ranks: Ranks, on_labels: Callable[[str], None]
 ) -> tuple[Settings, Samples | None]:
     """The result of `with_residual`. Raises SchemaError if a key of the experiment does not fit the
     store or the processes."""
     settings = source.experiment.training.settings()
+    if not resume:  # a run that is resumed was checked at its start
+        check_applies(source)
     if settings.batch % ranks.count:
         raise SchemaError(f"batch {settings.batch} cannot be divided among {ranks.count} processes")
     check_symmetries(source, settings.augment)

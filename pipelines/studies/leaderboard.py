@@ -32,7 +32,14 @@ from pipelines.studies.answers import (
     read_method,
 )
 from pipelines.studies.inversions import CONSTANT, TUNED_ON
-from pipelines.studies.scores import MEASURES, Bands, Reconstructed, Stated, csv_text, measured
+from pipelines.studies.scores import (
+    MEASURES,
+    ConformalBands,
+    Reconstructed,
+    Stated,
+    csv_text,
+    measured,
+)
 from pipelines.studies.testset import DATA, VALIDATION, TestSetFolder
 
 PRIMARY = ("misclassified", "crps")
@@ -65,7 +72,7 @@ def scored(
     upper: Bool[np.ndarray, "n m m"],
     phases: tuple[float, float],
     told: bool = True,
-    bands: Bands | None = None,
+    bands: ConformalBands | None = None,
 ) -> dict[str, list[float]]:
     """All measures of answers to samples whose upper phase is `upper`, a number for each sample.
 
@@ -262,7 +269,7 @@ def _resampled(scores: Float[np.ndarray, "seeds samples"]) -> Float[np.ndarray, 
 
 
 @dataclass(frozen=True)
-class Request:
+class Scoring:
     """What methods are asked for.
 
     Args:
@@ -292,7 +299,7 @@ class Request:
         return read_answers(path, data, count, self.testset.declared.phases)
 
 
-def leaderboard(asked: Request, entries: Sequence[AnswerFolder]) -> Leaderboard:
+def leaderboard(asked: Scoring, entries: Sequence[AnswerFolder]) -> Leaderboard:
     """Score the answers in folders. Raises SchemaError if they are incomplete or not finite."""
     testset, methods = asked.testset, dict[str, list[MethodFacts]]()
     scores, notes = dict[tuple[str, str], dict[str, np.ndarray]](), list[str]()
@@ -314,7 +321,7 @@ def leaderboard(asked: Request, entries: Sequence[AnswerFolder]) -> Leaderboard:
             bands, path = None, entry.file(condition, VALIDATION) if asked.conformal else None
             if path is not None:
                 calibrating = asked.read(path, condition, VALIDATION)
-                bands = Bands.of(on_truth(calibrating, testset.validation, phases), phases)
+                bands = ConformalBands.of(on_truth(calibrating, testset.validation, phases), phases)
             by_method.setdefault(entry.method.name, []).append(
                 scored(answers, upper, phases, told, bands)
             )
@@ -336,7 +343,7 @@ def leaderboard(asked: Request, entries: Sequence[AnswerFolder]) -> Leaderboard:
 Source = ClassicalAnswers | OperatorAnswers
 
 
-def checked_entries(asked: Request, names: Sequence[str], folder: Path) -> list[AnswerFolder]:
+def checked_entries(asked: Scoring, names: Sequence[str], folder: Path) -> list[AnswerFolder]:
     """Folders with the answers of methods, which `entries` completes. Nothing is written.
 
     A method is a folder of answers, the folder of a finished run, or the name of a classical
@@ -380,7 +387,7 @@ def checked_entries(asked: Request, names: Sequence[str], folder: Path) -> list[
     return result
 
 
-def _check_answers(asked: Request, entry: AnswerFolder) -> None:
+def _check_answers(asked: Scoring, entry: AnswerFolder) -> None:
     """Raise SchemaError if answers of others are of another test set or do not fit it."""
     if entry.method.testset not in ("", asked.testset.digest):
         raise SchemaError(f"{entry.folder}/{METHOD} answers another test set: see its digest")
@@ -392,7 +399,7 @@ def _check_answers(asked: Request, entry: AnswerFolder) -> None:
 
 
 def entries(
-    asked: Request,
+    asked: Scoring,
     checked: Sequence[AnswerFolder],
     folder: Path,
     workers: int = 1,
@@ -451,7 +458,7 @@ def pooled_name(name: str) -> str:
     return f"{name}, all seeds together"
 
 
-def together(asked: Request, seeds: Sequence[AnswerFolder], folder: Path) -> AnswerFolder:
+def together(asked: Scoring, seeds: Sequence[AnswerFolder], folder: Path) -> AnswerFolder:
     """Write the answers of all seeds of a method together, to the conditions with several seeds.
 
     The answer is the mean of those of the seeds, and so is the probability if all state one. The
@@ -498,7 +505,7 @@ def pool(each: Sequence[Answers]) -> Answers:
     return Answers(a.mean(axis=0), p, np.concatenate(draws), seconds=total)
 
 
-def _holds(path: Path, source: Source, asked: Request, condition: str, part: str) -> bool:
+def _holds(path: Path, source: Source, asked: Scoring, condition: str, part: str) -> bool:
     """Whether a file has the answers of a source to the samples that are asked for."""
     try:
         answers = asked.read(path, condition, part)

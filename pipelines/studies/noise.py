@@ -43,7 +43,7 @@ from pipelines.studies.inversions import (
     recorded_study,
 )
 from pipelines.studies.runner import Execution, Row, Study, content
-from pipelines.studies.scores import MEASURES, Bands, Reconstructed, Stated, measured
+from pipelines.studies.scores import MEASURES, ConformalBands, Reconstructed, Stated, measured
 
 TRUTH = "truth"  # as a method, the generation of the test samples of a condition
 _HOLDING = FolderClaim("study", "study.json")
@@ -253,7 +253,7 @@ class NoiseStudy(NoisePlan, Study[Cell]):
             stated = self._stated(part, how.device)
             if self._experiment(part).training.conformal:
                 calibrating = self._stated(part, how.device, calibrating=True)
-                stated = replace(stated, bands=Bands.of(calibrating, self.values))
+                stated = replace(stated, bands=ConformalBands.of(calibrating, self.values))
             row = self._scored(part, stated.a, stated=stated)
         row.made_from = self.digest(part)
         return row

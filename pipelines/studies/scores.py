@@ -60,7 +60,7 @@ class Stated:
     probability: Fields | None = None
     deviation: Fields | None = None
     draws: Float[np.ndarray, " members samples *cells"] | None = None
-    bands: Bands | None = None
+    bands: ConformalBands | None = None
 
     @classmethod
     def of(
@@ -110,7 +110,7 @@ _LEAST_SCALE = 1e-6  # of the largest
 
 
 @dataclass(frozen=True)
-class Bands:
+class ConformalBands:
     """Conformal bands of a method, one of each kind of `BANDS`.
 
     Args:
@@ -125,7 +125,7 @@ class Bands:
     bands: Mapping[str, ConformalBand]
 
     @classmethod
-    def of(cls, stated: Stated, values: tuple[float, float] | None) -> Bands:
+    def of(cls, stated: Stated, values: tuple[float, float] | None) -> ConformalBands:
         """Calibrate with the second half of some samples; the first half gives the mean errors.
 
         Raises ValueError if the samples are too few.
@@ -303,7 +303,7 @@ class Reconstructed:
         return np.mean(at_points, axis=tuple(range(1, at_points.ndim)))
 
     def held(self, kind: str, which: int) -> Scores | None:
-        """What `Bands.judged` gives; None without bands."""
+        """What `ConformalBands.judged` gives; None without bands."""
         if self.stated is None or self.stated.bands is None:
             return None
         return self.stated.bands.judged(self.stated, kind)[which]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from operators.training.losses import CrossEntropy, Gaussian, Huber, MeanSquare, SquaredH1
+from operators.training.losses import CrossEntropy, GaussianLikelihood, Huber, MeanSquare, SquaredH1
 from pdegen.domains import Box, Curvilinear, PeriodicGrid
 
 DELTA, GAMMA = 0.7, 0.3
@@ -46,7 +46,7 @@ def test_the_gaussian_loss_and_its_gradient_are_those_of_beta_half(weight):
     m, u, a = functions(3, 7, 2)
     log = 0.5 * a
     prediction = torch.cat([m, log], dim=-1).requires_grad_()
-    loss = Gaussian()(prediction, u, a, *(() if weight is None else (weight,)))
+    loss = GaussianLikelihood()(prediction, u, a, *(() if weight is None else (weight,)))
     s, share = log.exp().numpy(), np.full(7, 1 / 7) if weight is None else weight / weight.sum()
     z = ((m - u) / log.exp()).numpy()
     expected = (s * (z**2 / 2 + np.log(s))).mean(axis=-1) @ np.asarray(share)

@@ -52,7 +52,7 @@ class DamBreak(Problem):
 
     Args:
         radius: Radius R of the dam. [length]
-        height: Height of the water behind the dam, above 1.
+        height: Height of the water behind the dam, above 1. [length]
         side: Side of the square, whose centre is that of the dam. [length]
         times: Times of the output, before waves reach the sides. [time]
         resolution: Cells of the output along each axis.

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pipelines.studies.scores import BANDS, MEASURES, Bands, Reconstructed, Stated
+from pipelines.studies.scores import BANDS, MEASURES, ConformalBands, Reconstructed, Stated
 
 M = 12  # points of a field
 LIMITS = {(100, 200): (0.790, 0.975), (500, 1000): (0.854, 0.939)}  # 99 %, beta-binomial
@@ -31,7 +31,7 @@ def answers(rng, count, kind):
 @pytest.mark.parametrize("kind", ["values", "deviation", "phases"])
 def test_bands_hold_what_they_state(n, tests, kind):
     rng, values = np.random.default_rng(n), PHASES if kind == "phases" else None
-    bands = Bands.of(answers(rng, 2 * n, kind), values)  # the second half calibrates
+    bands = ConformalBands.of(answers(rng, 2 * n, kind), values)  # the second half calibrates
     new, (low, high) = answers(rng, tests, kind), LIMITS[n, tests]
     for band in BANDS:
         held, width = bands.judged(new, band)
@@ -49,7 +49,7 @@ def test_the_width_of_a_band_is_that_of_the_scores_of_the_second_half():
     a = np.zeros((40, 2))
     truth = np.arange(1.0, 41.0)[:, None] * [1.0, -2.0]
     of = Stated(truth, a)
-    bands = Bands.of(of, None)
+    bands = ConformalBands.of(of, None)
     scale = np.array([10.5, 21.0])  # mean error of the first 20 samples
     assert bands.scale == pytest.approx(scale)
     # the 19th of the 20 errors 21, 22, ...
@@ -57,13 +57,13 @@ def test_the_width_of_a_band_is_that_of_the_scores_of_the_second_half():
         held, width = bands.judged(of.__class__(truth[20:], a[20:]), band)
         assert width == pytest.approx(np.full(20, (2 * 39 + 2 * 78) / 2))
         assert held.tolist() == [1.0] * 19 + [0.0]
-    stated = Bands.of(replace(of, deviation=np.full(a.shape, 3.0)), None)
+    stated = ConformalBands.of(replace(of, deviation=np.full(a.shape, 3.0)), None)
     assert stated.bands["points"].quantile == pytest.approx([13.0, 26.0])
 
 
 def test_no_band_is_calibrated_again_under_shift():
     rng = np.random.default_rng(3)
-    bands, new = Bands.of(answers(rng, 200, "values"), None), answers(rng, 200, "values")
+    bands, new = ConformalBands.of(answers(rng, 200, "values"), None), answers(rng, 200, "values")
     usual, worse = (
         bands.judged(replace(new, truth=new.a + factor * (new.truth - new.a)), "share")
         for factor in (1.0, 3.0)
@@ -76,19 +76,19 @@ def test_phases_that_are_equally_likely_are_both_in_the_sets():
     truth = np.where(np.arange(40)[:, None] % 2 == [0, 1, 0], *PHASES)
     half = np.full(truth.shape, 0.5)
     of = Stated(truth, 7.5 + 0 * truth, half)
-    held, size = Bands.of(of, PHASES).judged(of, "all")
+    held, size = ConformalBands.of(of, PHASES).judged(of, "all")
     assert (held.min(), size.min(), size.max()) == (1, 2, 2)
     sure = Stated(truth, truth, (truth - 3) / 9)  # a right answer has sets of one phase
-    assert Bands.of(sure, PHASES).judged(sure, "all")[1].tolist() == [1.0] * 40
+    assert ConformalBands.of(sure, PHASES).judged(sure, "all")[1].tolist() == [1.0] * 40
 
 
 def test_an_exact_answer_has_a_band_without_width_and_few_samples_have_none():
     truth = np.random.default_rng(0).random((20, 4))
     of = Stated(truth, truth)
-    held, width = Bands.of(of, None).judged(of, "all")
+    held, width = ConformalBands.of(of, None).judged(of, "all")
     assert (held.min(), width.max()) == (1, 0)
     with pytest.raises(ValueError, match=r"a band of 0\.9 needs 9 calibration samples, got 8"):
-        Bands.of(Stated(truth[:16], truth[:16]), None)
+        ConformalBands.of(Stated(truth[:16], truth[:16]), None)
 
 
 def test_measures_of_bands_are_those_of_methods_with_bands():
@@ -98,7 +98,7 @@ def test_measures_of_bands_are_those_of_methods_with_bands():
     assert len(names) == 2 * len(BANDS)
     plain = Reconstructed(new.a, new.truth, None, stated=new, dim=1)
     assert {MEASURES[name].of(plain) for name in names} == {None}
-    bands = Bands.of(answers(rng, 60, "values"), None)
+    bands = ConformalBands.of(answers(rng, 60, "values"), None)
     judged = replace(plain, stated=replace(new, bands=bands))
     for name, (band, which) in zip(names, [(b, k) for b in BANDS for k in (0, 1)], strict=True):
         assert np.array_equal(MEASURES[name].of(judged), bands.judged(new, band)[which])
