@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from pdegen.equations.base import SampleError
 from pdegen.generation.derived import NoiseJob, add_noise, at_levels
 from pdegen.generation.generate import generate
 from pdegen.generation.verify import verify
@@ -345,10 +344,11 @@ def test_a_damaged_deviation_is_not_used(darcy, tmp_path):
     assert faults(add_noise(darcy.url, "u", ENSEMBLE, url, resume=True)) == []
 
 
-def test_noise_beyond_the_stored_type_names_the_sample(darcy, tmp_path):
+def test_noise_beyond_the_stored_type_is_refused(darcy, tmp_path):
     noises = at_levels({"kind": "multiplicative"}, [0.0, 1e45])
-    with pytest.raises(SampleError, match="sample 0: u with noise exceeds float32"):
+    with pytest.raises(SchemaError, match="level of multiplicative noise must be <= 1e6"):
         add_noise(darcy.url, "u", noises, str(tmp_path / "noisy.zarr"), workers=1)
+    assert not (tmp_path / "noisy.zarr").exists()
 
 
 # declarations

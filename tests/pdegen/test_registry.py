@@ -60,7 +60,7 @@ def test_a_file_brings_its_equation(own):
         load_recipe(recipe)
     said = f"problem.equation: unknown 'heat', known: {', '.join(names())}; one of your own needs -"
     assert said in str(error.value)
-    assert "burgers, darcy, " in said
+    assert "burgers, dam-break, darcy, " in said
     load_plugin(file)
     assert load_recipe(recipe).problem.equation_name == "heat"
 

@@ -116,7 +116,7 @@ def test_names_are_completed(completed):
     assert completed("pdegen keys qu") == ["quick"]
     assert completed("pdegen keys burgers-r") == ["burgers-r10", "burgers-r10-as-printed"]
     assert completed("pdegen train --model galerkin-transformer-") == ["galerkin-transformer-2d"]
-    assert completed("pdegen train x --stream gray") == ["gray-scott"]
+    assert completed("pdegen train x --stream swift") == ["swift-hohenberg"]
 
 
 def test_operators_and_datasets_are_those_of_the_benchmark(completed):

@@ -124,7 +124,7 @@ def test_a_recipe_takes_each_key_with_its_value(name):
             continue  # the whole table is absent
         assert recipe.with_overrides({key: value}) == recipe
     assert set(recipe.keys(recipe.model_dump())) - {key.name for key in listed} <= {
-        f"problem.nonlinear.reaction.{key}" for key in ("of", "coefficient", "powers")
+        f"problem.nonlinear.reaction.{key}" for key in ("of", "coefficient", "powers", "laplacian")
     }
 
 

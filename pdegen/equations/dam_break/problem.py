@@ -10,13 +10,6 @@ from pydantic import Field, model_validator
 from pdegen.checks.check import EPSILON, Bound, Distinct, StoreChecks, Values, stated_error
 from pdegen.domains import Box, CellGrid
 from pdegen.equations.base import Problem, Times, equation, with_rounding
-from pdegen.equations.dam_break.solver import (
-    RadialFlow,
-    disc_areas,
-    mirrored,
-    on_square,
-    ring_shares,
-)
 from pdegen.equations.latex import with_value
 from pdegen.sampling.scalars import CoefficientOrLaw, NumberOrLaw, ScalarLaw, number_of
 from pdegen.schema import Coefficient, Count, Strict
@@ -137,6 +130,8 @@ class DamBreak(Problem):
 
     def _heights(self, coarser: int = 1) -> np.ndarray:
         """h at the times on the cells, with rings wider by a factor."""
+        from pdegen.equations.dam_break.solver import RadialFlow, on_square, ring_shares
+
         flow = RadialFlow(self.solver.rings // coarser, self.side / 2)
         rings = flow(flow.disc(number_of(self.radius), number_of(self.height)), self.times)
         return on_square(ring_shares(self.resolution, self.side, flow), rings)
@@ -159,6 +154,8 @@ class DamBreak(Problem):
 
     def _initial(self) -> np.ndarray:
         """h at t = 0 on the cells."""
+        from pdegen.equations.dam_break.solver import disc_areas, mirrored
+
         share = disc_areas(self.resolution // 2, self.side, number_of(self.radius)) / self._cell
         return mirrored(1 + (number_of(self.height) - 1) * share)
 
