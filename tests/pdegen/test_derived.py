@@ -344,11 +344,9 @@ def test_a_damaged_deviation_is_not_used(darcy, tmp_path):
     assert faults(add_noise(darcy.url, "u", ENSEMBLE, url, resume=True)) == []
 
 
-def test_noise_beyond_the_stored_type_is_refused(darcy, tmp_path):
+def test_noise_beyond_the_stored_type_is_refused():
     with pytest.raises(SchemaError, match="level of multiplicative noise must be <= 1e6"):
-        noises = at_levels({"kind": "multiplicative"}, [0.0, 1e45])
-        add_noise(darcy.url, "u", noises, str(tmp_path / "noisy.zarr"), workers=1)
-    assert not (tmp_path / "noisy.zarr").exists()
+        at_levels({"kind": "multiplicative"}, [0.0, 1e45])
 
 
 # declarations
