@@ -395,10 +395,10 @@ class Predictor(nn.Module):
             (`operators.symmetries.square_mean`). The points are then those of a symmetric grid.
         phases: The two values of the target; the outputs of the operator are then logits of the
             upper one. None for other targets.
-        gaussian: Whether the operator has two output channels for each one of u: normalised means
-            m and l, with the deviation s = σ (0.001 + e^l) of u and the deviation σ of the
-            normaliser. Predictions are means. If they are means over symmetries, so is s, which is
-            then at least the deviation of the mean.
+        gaussian: Whether the operator has two output channels for each one of u: the normalised
+            mean m, which is the prediction, and l. The stated deviation of u is s = σ (0.001 +
+            e^l), where σ is the deviation of the normaliser. With `mean`, s is the mean over the
+            symmetries, which is at least the deviation of the mean.
     """
 
     def __init__(

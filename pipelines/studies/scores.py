@@ -255,7 +255,7 @@ class Reconstructed:
         return np.where(np.isfinite(error), error, np.inf)
 
     @cached_property
-    def _intervals(self) -> tuple[Scores | None, Scores | None]:
+    def intervals(self) -> tuple[Scores | None, Scores | None]:
         """Coverage and mean width of intervals of probability LEVEL of the means over blocks; None
         if the method states too few draws."""
         if self._drawn is None or len(self._drawn) < FEWEST:
@@ -264,35 +264,15 @@ class Reconstructed:
         low, high = central_interval(self._drawn, LEVEL)
         return np.mean((low <= true) & (true <= high), axis=-1), np.mean(high - low, axis=-1)
 
-    @property
-    def coverage(self) -> Scores | None:
-        return self._intervals[0]
-
-    @property
-    def width(self) -> Scores | None:
-        return self._intervals[1]
-
     # statements about points
 
-    def _of_phases(self, score: Callable[[np.ndarray, np.ndarray], float]) -> Scores | None:
+    def of_phases(self, score: Callable[[np.ndarray, np.ndarray], float]) -> Scores | None:
         """A score of the stated probabilities of each sample and the mask of the upper phase; None
         if the method states no probability."""
         if self.stated is None or self.stated.probability is None or self.values is None:
             return None
         true = phases(self.stated.truth, self.values)
         return np.array(list(map(score, self.stated.probability, true)))
-
-    @property
-    def brier(self) -> Scores | None:
-        return self._of_phases(brier)
-
-    @property
-    def set_coverage(self) -> Scores | None:
-        return self._of_phases(covered)
-
-    @property
-    def set_size(self) -> Scores | None:
-        return self._of_phases(lambda p, _: float(np.mean(_in_set(p)) + np.mean(_in_set(1 - p))))
 
     def of_points(self, score: Callable[[Fields, Fields, Fields], Fields]) -> Scores | None:
         """Mean over the points of a score of (a, stated deviation, truth); None if the method
@@ -366,11 +346,11 @@ MEASURES = {
         "coverage", f"Coverage of {LEVEL:.0%} intervals of means over blocks",
         f"{_DRAWS}share of true means between the order statistics of the draws; {LEVEL:g} if the "
         "draws have the distribution of the truth.",
-        lambda of: of.coverage,
+        lambda of: of.intervals[0],
     ),
     "width": Measure(
         "width", "Width of these intervals", f"{_DRAWS}mean over the blocks.",
-        lambda of: of.width,
+        lambda of: of.intervals[1],
     ),
     "points": Measure(
         "points covered", f"Coverage of {LEVEL:.0%} intervals of points",
@@ -410,17 +390,17 @@ MEASURES = {
     ),
     "brier": Measure(
         "", "Brier score", f"{_STATED} mean (q − y)², with y = 1 in the upper phase, else 0.",
-        lambda of: of.brier,
+        lambda of: of.of_phases(brier),
     ),
     "set_coverage": Measure(
         "", f"Coverage of sets of {LEVEL:.0%}",
         f"{_STATED} share of cells whose phase is in the smallest set stated with {LEVEL:g}. It "
         "says little without the size of the sets: q = ½ everywhere has 1.",
-        lambda of: of.set_coverage,
+        lambda of: of.of_phases(covered),
     ),
     "set_size": Measure(
         "", "Size of these sets", f"{_STATED} mean number of phases in the sets, 1 to 2.",
-        lambda of: of.set_size,
+        lambda of: of.of_phases(lambda p, _: float(np.mean(_in_set(p)) + np.mean(_in_set(1 - p)))),
     ),
     **{
         name: Measure(

@@ -30,11 +30,8 @@ def test_adjacent_chunks_are_read_together_up_to_a_number_of_bytes():
     assert list(reading.adjacent(spans, [1, 3, 2], 100)) == [[1], [3], [2]]
 
 
-@pytest.fixture(params=["lz4", "none"])
-def numbered(request, small, tmp_path):
-    """A store whose chunks have two of the six samples of a shard, and its values."""
-    recipe = small.with_overrides({"shard": 6, "codec": request.param})
-    store = lay_out(str(tmp_path / "store.zarr"), with_chunks(layout(recipe), 2))
+def filled(store):
+    """The store, sealed with random values, and these values."""
     rng = np.random.default_rng(0)
     values = {
         name: rng.standard_normal((store.samples, *store.array(name).shape[1:])).astype(
@@ -48,6 +45,14 @@ def numbered(request, small, tmp_path):
         write_shard(store, shard, part)
     reading.verified_shards().clear()
     return seal(store), values
+
+
+@pytest.fixture(params=["lz4", "none"])
+def numbered(request, small, tmp_path):
+    """A store whose chunks have two of the six samples of a shard, and its values."""
+    recipe = small.with_overrides({"shard": 6, "codec": request.param})
+    store = lay_out(str(tmp_path / "store.zarr"), with_chunks(layout(recipe), 2))
+    return filled(store)
 
 
 def with_chunks(made, rows):
@@ -80,19 +85,7 @@ def split(request, small, tmp_path, monkeypatch):
     recipe = small.with_overrides({"shard": 6, "codec": request.param, "times": times})
     store = lay_out(str(tmp_path / "split.zarr"), layout(recipe))
     assert store.array("u").chunk == (1, 2, 32)
-    rng = np.random.default_rng(0)
-    values = {
-        name: rng.standard_normal((store.samples, *store.array(name).shape[1:])).astype(
-            store.array(name).dtype
-        )
-        for name in store.variables
-    }
-    for shard in range(store.shards):
-        samples = store.shard_range(shard)
-        part = {name: v[samples.start : samples.stop] for name, v in values.items()}
-        write_shard(store, shard, part)
-    reading.verified_shards().clear()
-    return seal(store), values
+    return filled(store)
 
 
 @pytest.mark.parametrize("samples", [[0], [1, 2, 5], [0, 1, 2, 3, 4, 5], [7, 8], [11]])

@@ -329,8 +329,8 @@ class Waves(Strict):
     """u(0) = ±m Σ_k A_k sin(2π k c_k x + φ_k) on the circle of side 1, the law of PDEBench.
 
     c_k counts how many of two random wave numbers in 1 ... `waves` are k. A wave that is drawn
-    twice has the wave number 2k, and one that is not drawn is the constant A_k sin φ_k: this is
-    what the published script computes, although the paper describes a sum of two waves. A_k is
+    twice has the wave number 2k. One that is not drawn is the constant A_k sin φ_k. The published
+    script computes this, although the paper describes a sum of two waves. A_k is
     uniform in (0, 1), φ_k in (0, 2π). Some samples have the absolute value of the sum. In some
     samples m is the window (tanh 100(x - l) - tanh 100(x - r))/2, with l uniform in (0.1, 0.45)
     and r in (0.55, 0.9); in the others m = 1.
