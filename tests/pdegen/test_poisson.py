@@ -7,7 +7,7 @@ import pytest
 from scipy import sparse
 from scipy.sparse.linalg import spsolve
 
-from pdegen.equations.poisson.inversion import SourceInversion, SourcePrior, strided
+from pdegen.equations.poisson.inversion import MEMBERS, SourceInversion, SourcePrior, strided
 from pdegen.equations.poisson.problem import PoissonEquation
 from pdegen.equations.poisson.solver import SineSolver
 from pdegen.generation.generate import generate
@@ -199,12 +199,17 @@ def test_the_posterior_is_that_of_bayes_formula_with_dense_matrices(name):
     d = RNG.standard_normal(mask.sum()) * 1e-2
     setting = inverse_problem(one, mask)
     estimate = one.inversions(setting)["exact posterior"].with_weight(1.0)(d, std)
-    assert (estimate.solves, estimate.converged) == (1, True)
+    assert (estimate.solves, estimate.converged) == (1 + MEMBERS, True)
     # 1e-12 of the mean square of the data is added to the variance
     np.testing.assert_allclose(estimate.a.ravel(), gain @ d, atol=1e-6 * abs(gain @ d).max())
     covariance = prior - gain @ forward @ prior
     variance = np.maximum(np.diag(covariance), 0)
     np.testing.assert_allclose(estimate.std.ravel() ** 2, variance, atol=1e-7 * variance.max())
+    stated = estimate.draws.reshape(MEMBERS, -1)
+    z = (stated - gain @ d)[:, variance > 0] / np.sqrt(variance[variance > 0])
+    assert abs(np.mean(z**2) - 1) < 0.15  # of dependent points; the spread of 39 draws
+    again = one.inversions(setting)["exact posterior"].with_weight(1.0)(d, std)
+    np.testing.assert_array_equal(again.draws, estimate.draws)
     inversion = SourceInversion(one.field.prior(n), one._solver, mask, slice(None))
     draws = inversion.draws(d, std, seed=5, members=4000).reshape(4000, -1)
     found = np.cov(draws.T)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -23,6 +24,7 @@ from pdegen.sampling.noise import hashed
 from pdegen.sampling.noise_law import NoiseLaw
 from pdegen.schema import SchemaError
 
+MEMBERS = 39  # draws that the exact posterior states: a function of the data
 _MOST = 2000  # data: their covariance is a dense matrix
 _FLOOR = 1e-6  # deviation of the noise of exact data, over the root mean square of all data
 _WEIGHTS = half_decades(-4, 1)  # of Tikhonov's method
@@ -185,8 +187,13 @@ def inversions(
                         '"ensemble" or "sensors", or --method none'
                     )
                 posterior = inversion.posterior(law.std, weight)
-                deviation = posterior.deviation if known else None
-                return Estimate(posterior.mean(data.ravel()), 1, 0, True, deviation)
+                a = posterior.mean(data.ravel())
+                if not known:
+                    return Estimate(a, 1, 0, True)
+                digest = hashlib.sha256(np.asarray(data, float).tobytes()).digest()
+                seed = int.from_bytes(digest[:8], "little")
+                draws = inversion.draws(data, law.std, seed, MEMBERS)
+                return Estimate(a, 1 + MEMBERS, 0, True, posterior.deviation, draws)
 
             return estimate
 
