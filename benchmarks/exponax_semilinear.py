@@ -12,7 +12,10 @@ its coefficients, so it misses the tolerance where L is not real (kdv): there it
 steps as ours, and its error is printed. exponax steps in Fourier space, vmapped and jitted.
 Coefficients and compilation are not timed. Figures are medians of processor time, and ratios
 within interleaved rounds. "with its estimate" is the cost in a recipe: three runs more, see
-`pdegen/numerics/semilinear.py`.
+`pdegen/numerics/semilinear.py`. In three dimensions, both solve on 32^3 points, and peak memory is
+measured too: a process of its own solves one sample, on these points and on 64^3. "before" is the
+memory with libraries, initial value and coefficients; "added" is what the first solution adds at
+its peak, for exponax with the compilation.
 """
 
 from __future__ import annotations
@@ -20,9 +23,12 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -31,14 +37,17 @@ import numpy as np
 from benchmarks.exponax_burgers import ONE_THREAD
 from benchmarks.extras import needed
 from benchmarks.history import show
+from benchmarks.scale import memory
 from benchmarks.timing import interleaved, ratio, rounded
 from pdegen.domains import PeriodicGrid
+from pdegen.equations.semilinear.solver import integrator, projection
 from pdegen.numerics.semilinear import Semilinear
 from pdegen.numerics.spectral import Torus
 from pdegen.recipe import load_recipe
 
 TOLERANCE = 1e-5
 _DOUBLINGS = 6
+_ESTIMATE = "ours, with its estimate"
 
 Solve = Callable[[], np.ndarray]
 Ours = Callable[[int, float], tuple[Torus, Semilinear]]  # (points, time step) -> torus, solver
@@ -68,20 +77,31 @@ class Case:
 
 
 def of_recipe(
-    name: str, time: float, steps: int, samples: int, stepper: str, **arguments: Any
+    name: str,
+    time: float,
+    steps: int,
+    samples: int,
+    stepper: str,
+    *,
+    points: int | None = None,
+    **arguments: Any,
 ) -> Case:
     problem = load_recipe(name).problem
-    points = problem.solver.resolution
+    points = points or problem.solver.resolution
 
     def finer(n: int) -> Torus:
         grid = PeriodicGrid(n, problem.length)
         return Torus((grid,) * problem.dimension, problem.terms.degree)
 
     def ours(n: int, dt: float) -> tuple[Torus, Semilinear]:
-        return finer(n), problem.terms.solver(finer(n), dt, math.inf, None)
+        return finer(n), integrator([problem.terms], finer(n), dt, math.inf, None)
 
     def values(n: int) -> np.ndarray:
-        return problem.initial.values(finer(n), len(problem.components), 0, range(samples), None)
+        torus, count = finer(n), len(problem.components)
+        u0 = problem.initial.values(torus, count, 0, range(samples), None)
+        if problem.nonlinear.projection:
+            u0 = torus.to_points(np.sum(projection(torus) * torus.to_modes(u0)[:, None], axis=2))
+        return u0
 
     return Case(points, time, steps, values, ours, (stepper, arguments), problem.length)
 
@@ -110,6 +130,16 @@ def cases() -> dict[str, Callable[[], Case]]:
             "gray-scott", 40.0, 8, 8, f"{reaction}GrayScott", dealiasing_fraction=0.5
         ),
         "burgers-2d": lambda: of_recipe("burgers-2d", 0.2, 8, 8, "Burgers", diffusivity=0.01),
+        "allen-cahn-3d": lambda: of_recipe(
+            "allen-cahn-3d", 1.0, 4, 4, f"{reaction}AllenCahn", points=32, diffusivity=1e-2
+        ),
+        "gray-scott-3d": lambda: of_recipe(
+            "gray-scott-3d", 50.0, 4, 4, f"{reaction}GrayScott", points=32,
+            dealiasing_fraction=0.5, diffusivity_1=4e-5, diffusivity_2=2e-5,
+        ),
+        "decaying-3d": lambda: of_recipe(
+            "decaying-3d", 0.25, 4, 4, "NavierStokesVelocity", points=32, diffusivity=5e-3
+        ),
     }  # fmt: skip
 
 
@@ -165,8 +195,31 @@ def largest_error(u: np.ndarray, exact: np.ndarray) -> float:
     return largest if math.isfinite(largest) else math.inf
 
 
-def compared(case: Case, rounds: int) -> dict[str, Any]:
-    """Steps, errors and processor time of both solvers."""
+def print_memory(case: Case, solver: str, steps: int, points: int) -> None:
+    """Print the memory of this process in MiB before it solves a sample, and the peak while."""
+    u0 = case.values(points)[:1]
+    solve = (
+        with_exponax(case, u0, steps)
+        if solver == "exponax"
+        else with_ours(case, u0, steps, solver == _ESTIMATE)
+    )
+    Path("/proc/self/clear_refs").write_text("5", "utf-8")  # the peak begins here
+    before = memory()
+    solve()
+    print(before, memory())
+
+
+def memory_of(name: str, solver: str, steps: int, points: int) -> dict[str, float]:
+    """Peak memory in MiB of a process that solves a sample."""
+    words = [sys.executable, "-m", "benchmarks.exponax_semilinear", "--only", name]
+    words += ["--memory", solver, str(steps), str(points)]
+    said = subprocess.run(words, capture_output=True, check=True, text=True).stdout
+    before, after = map(float, said.split())
+    return {"before": rounded(before), "added": rounded(after - before)}
+
+
+def compared(name: str, case: Case, rounds: int) -> dict[str, Any]:
+    """Steps, errors and processor time of both solvers, and memory in three dimensions."""
     u0 = case.values(case.points)
     every = (..., *[slice(None, None, 2)] * (u0.ndim - 2))
     scout, _, _ = fewest(
@@ -185,25 +238,34 @@ def compared(case: Case, rounds: int) -> dict[str, Any]:
         exponax_run = steps, largest_error(solve(), exact), solve
     chosen["exponax"] = exponax_run
     jobs: dict[str, Solve] = {name: solve for name, (_, _, solve) in chosen.items()}
-    jobs["ours, with its estimate"] = with_ours(case, u0, chosen["ours"][0], estimate=True)
+    jobs[_ESTIMATE] = with_ours(case, u0, chosen["ours"][0], estimate=True)
     seconds = interleaved(jobs, rounds, clock=time.process_time)
-    each = {name: 1e3 * median(times) / len(u0) for name, times in seconds.items()}
+    each = {solver: 1e3 * median(times) / len(u0) for solver, times in seconds.items()}
+    steps_of = {solver: chosen[solver if solver in chosen else "ours"][0] for solver in jobs}
+    peaks = {
+        f"MiB of a sample, {n}^3 points": {
+            solver: memory_of(name, solver, steps, n) for solver, steps in steps_of.items()
+        }
+        for n in (case.points, 2 * case.points)
+        if u0.ndim == 5
+    }
     return {
         "points": list(u0.shape[2:]),
         "samples": len(u0),
         "error at most": rounded(tolerance),
         "error of the points alone": rounded(floor),
         **{
-            name: {
+            solver: {
                 "steps": steps,
                 "error": rounded(error),
-                "ms a sample": rounded(each[name]),
-                "us a step": rounded(1e3 * each[name] / steps),
+                "ms a sample": rounded(each[solver]),
+                "us a step": rounded(1e3 * each[solver] / steps),
             }
-            for name, (steps, error, _) in chosen.items()
+            for solver, (steps, error, _) in chosen.items()
         },
         "exponax / ours": ratio(seconds, "exponax", "ours"),
-        "exponax / ours, with its estimate": ratio(seconds, "exponax", "ours, with its estimate"),
+        f"exponax / {_ESTIMATE}": ratio(seconds, "exponax", _ESTIMATE),
+        **peaks,
     }
 
 
@@ -213,14 +275,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--only", nargs="*", default=list(cases()))
+    parser.add_argument("--memory", nargs=3, metavar=("SOLVER", "STEPS", "POINTS"))
     options = parser.parse_args(arguments)
     os.environ.update(ONE_THREAD)  # before jax is imported
     needed("exponax", "exponax")
-    all_cases = cases()
-    show(
-        "exponax-semilinear",
-        {name: compared(all_cases[name](), options.rounds) for name in options.only},
-    )
+    all_cases = {name: case for name, case in cases().items() if name in options.only}
+    if options.memory:
+        solver, steps, points = options.memory
+        (case,) = all_cases.values()
+        print_memory(case(), solver, int(steps), int(points))
+        return
+    figures = {name: compared(name, case(), options.rounds) for name, case in all_cases.items()}
+    show("exponax-semilinear", figures)
 
 
 if __name__ == "__main__":
