@@ -24,10 +24,18 @@ from pdegen.equations.base import SampleError
 from pdegen.generation import pools
 from pdegen.generation.generate import Progress, generate
 from pdegen.generation.pools import KINDS, EngineError, WorkerLostError, pool, slurm_script
+from pdegen.recipe import load_recipe
+from tests.forked import forked
 from tests.pdegen.conftest import SMALL
+from tests.pdegen.small import SMALL as FORMS
 from tests.stores import objects_of
 
 BIN = Path(sys.executable).parent
+FAMILIES = (
+    "allen-cahn-3d", "cahn-hilliard", "dam-break-quick", "decaying-3d", "diffusion-reaction",
+    "gray-scott-3d", "kolmogorov-quick", "ns-decaying-nu", "pdebench-advection-quick",
+    "pdebench-burgers-quick", "pdebench-reaction-quick", "poisson-quick",
+)  # fmt: skip
 
 
 def test_an_existing_scheduler_makes_the_same_bytes(small, finished, tmp_path, cluster):
@@ -35,6 +43,25 @@ def test_an_existing_scheduler_makes_the_same_bytes(small, finished, tmp_path, c
     store = generate(small, str(tmp_path / "s.zarr"), scheduler=cluster, progress=seen.append)
     assert objects_of(store) == objects_of(finished)
     assert [p.done for p in seen] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_workers_dask_and_a_kill_make_the_same_bytes(name, tmp_path, cluster):
+    """The cluster resumes what a killed job of one worker has left."""
+    five = {"samples": 5, "shard": 2, "splits.train": 3, "splits.validation": 1, "splits.test": 1}
+    recipe = load_recipe(name).with_overrides({**FORMS[name][0], **five})
+    one, two, left = (str(tmp_path / f"{kind}.zarr") for kind in ("one", "two", "left"))
+    expected = objects_of(generate(recipe, one, workers=1))
+    assert objects_of(generate(recipe, two, workers=2)) == expected
+
+    def killed(progress):
+        if progress.done:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    ended = forked(lambda: generate(recipe, left, workers=1, progress=killed))
+    assert ended.killed, ended.why
+    resumed = generate(recipe, left, scheduler=cluster, resume=True, take_over=True)
+    assert objects_of(resumed) == expected
 
 
 def test_a_cluster_with_a_dashboard_makes_the_same_bytes_and_says_where_it_is(
