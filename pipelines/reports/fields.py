@@ -364,7 +364,7 @@ class Panel:
         if self.label is not None:
             bar(image, axes, self.look, self.label)
         words = (self.title, layer(self.domain, self.values)[1])
-        axes.set_title(", ".join(word for word in words if word))
+        axes.set_title("\n".join(word for word in words if word))
 
 
 @dataclass(frozen=True)
@@ -437,10 +437,11 @@ def sheet(
             if cell is cells[0]:
                 cell.set_yticks([low[1], high[1]], _written(low[1], high[1]))
                 cell.set_ylabel("y", rotation=0, labelpad=2)
-    for name, cell in zip(names, axes[:, 0], strict=False):
-        if name and above:
-            words = [name.replace("\n", ", "), cell.get_title(loc="left")]
-            cell.set_title("\n".join(word for word in words if word))
+    for name, cells in zip(names, axes, strict=False):
+        cell, titles = cells[0], [cell.get_title(loc="left").splitlines() for cell in cells]
+        if name and above:  # above all titles of the row
+            free = max(map(len, titles)) - len(titles[0])
+            cell.set_title("\n".join([name.replace("\n", ", "), *[""] * free, *titles[0]]))
         elif name:
             cell.set_ylabel(name, rotation=90, labelpad=2)
     if title:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -118,6 +119,21 @@ def test_times_of_a_component_have_one_scale_and_components_their_own():
         assert (scale.vmin, scale.vmax) == (of_it.min(), of_it.max())
 
 
+def test_titles_of_neighbours_in_a_cube_do_not_meet():
+    cube = Box.cell(4, 4, 4)
+    a, u = functions(cube, ("a",)), functions(cube, ("u, t = 1", "u, t = 4"))
+    predicted = Predicted("p", u, u.values + 1, np.array([0.3, 0.1, 0.2]))
+    figure = pictures.predictions(a, predicted, [100, 101, 102])
+    figure.draw_without_rendering()
+    titles = [axes._left_title for axes in figure.axes if axes.get_title(loc="left")]
+    assert len(titles) == 12
+    for row in (titles[:4], titles[4:8], titles[8:]):
+        counts = [title.get_text().count("\n") for title in row]
+        assert counts[0] > max(counts[1:])  # the name of the sample is above
+        boxes = [title.get_window_extent() for title in row[1:]]
+        assert all(left.x1 < right.x0 for left, right in pairwise(boxes))
+
+
 @pytest.mark.parametrize(
     "domain",
     [Box((CellGrid(8, 2.0), CellGrid(4))), Box.cell(4, 4, 4), ring(), two_triangles()],
@@ -129,7 +145,8 @@ def test_predictions_on_any_domain_have_truth_and_prediction_on_one_scale(domain
         a, Predicted("p", u, u.values + 1, np.array([0.3, 0.1, 0.2])), [7, 8, 9]
     )
     panels = [axes for axes in figure.axes if axes.get_title(loc="left")]
-    titles = [axes.get_title(loc="left").split("\n")[-1].split(", at z")[0] for axes in panels]
+    titles = [axes.get_title(loc="left").removesuffix("\nat z = 0.625") for axes in panels]
+    titles = [title.split("\n")[-1] for title in titles]
     assert titles[:7] == [
         "input a", "truth u_x", "prediction p", "error p − u_x",
         "truth u_y", "prediction p", "error p − u_y",
