@@ -7,8 +7,9 @@ numbers of the differences. Printed for a small form of each recipe: the largest
 ratio of the true to the stated error over the samples, and the share of samples in which it lies
 between 1/2 and 2. The stated error is the sum of the estimates in time and in space, so the ratio
 is below 1 where these are alike (gray-scott-3d). With --cost, the processor time of the first
-sample of the recipe itself. With --white-noise, the root mean square of u at t = 1 of `diffusion-reaction` on more and more
-cells, if the initial value is white noise in each cell, and if it has the law of the recipe.
+sample of the recipe itself. With --white-noise, the root mean square of u at t = 1 of
+`diffusion-reaction` on more and more cells, if the initial value is white noise in each cell, and
+if it has the law of the recipe.
 """
 
 from __future__ import annotations
