@@ -66,6 +66,14 @@ def test_the_order_is_that_of_shocks():
     assert 0.9 < np.log2(first / second) < 1.6  # 2 where the flow is smooth
 
 
+def test_the_stated_error_is_that_against_eight_times_the_rings():
+    finer = load_recipe(NAME).with_overrides({"rings": 2560}).problem
+    found, fine = (one.compute(0, range(2)) for one in (load_recipe(NAME).problem, finer))
+    off, size = (np.linalg.norm(u, axis=(2, 3)) for u in (found["u"] - fine["u"], fine["u"]))
+    ratio = (off / size).max(axis=1) / found["error"]
+    assert np.all((ratio > 0.5) & (ratio < 2)), ratio
+
+
 def test_swapped_samples_other_frames_and_other_constants_are_found():
     sound = samples(NAME)
     assert findings(problem(NAME), sound) == []

@@ -9,7 +9,11 @@ import torch
 
 from operators.symmetries import KolmogorovSymmetries
 from pdegen.domains import Box, PeriodicGrid
-from pdegen.equations.vorticity.problem import Vorticity, curl
+from pdegen.equations.vorticity.problem import (
+    Vorticity,
+    _SpeedField,  # pyright: ignore[reportPrivateUsage]
+    curl,
+)
 from pdegen.equations.vorticity.solver import Flow
 from pdegen.generation.generate import generate
 from pdegen.generation.verify import verify
@@ -98,6 +102,26 @@ def test_the_error_is_that_against_an_independent_solver(n, fine, modes):
     error = np.linalg.norm(solved - exact) / np.linalg.norm(exact)
     assert error > 1e-6  # a claim about the flow, not about rounding
     assert 0.5 < found.error[0, 0] / error < 2
+
+
+def test_the_force_is_that_of_a_torus_of_any_length():
+    grid, amplitude, phase = torus(16, 3.0), 1.5, 0.3
+    kappa = 2 * np.pi * 2 / 3.0
+    flow = Flow(grid, 0.1, amplitude, phase, 0.0, "kolmogorov", 2)
+    expected = -kappa * amplitude * np.cos(kappa * grid.grids[1].x + phase)
+    force = grid.to_points(flow.force)
+    np.testing.assert_allclose(force, np.broadcast_to(expected, (16, 16)), atol=1e-12)
+
+
+@pytest.mark.parametrize("length", [1.0, 3.0])
+def test_the_field_of_the_speed_has_the_mean_square_of_the_velocity(length):
+    initial, grid = problem().initial, torus(48, length)
+    w = initial.build().coefficients(grid, 0, range(200))
+    squares = np.sum(grid.weights * np.abs(Flow(grid, 1.0).velocity(w)) ** 2, axis=(1, 2, 3))
+    # few long waves make the speed: of 200 samples, the mean deviates by about 3 %
+    assert _SpeedField.of(initial, length).pointwise_variance == pytest.approx(
+        np.mean(squares), rel=0.15
+    )
 
 
 # symmetries

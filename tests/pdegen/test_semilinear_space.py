@@ -231,6 +231,16 @@ def test_a_source_pushes_linear_waves_as_the_formula_says():
                for one in findings(problem.checks(), swapped))  # fmt: skip
 
 
+def test_a_source_is_independent_of_an_initial_value_of_the_same_law():
+    """Of 2 components on 40 samples of 4 modes: 320 pairs of numbers, deviation 1/√320."""
+    problem = declared(components=["u", "v"], linear={"diffusion": 0.1}, source=FIELD,
+                       initial=FIELD, solver={**STEPS, "tolerance": 1e-1})  # fmt: skip
+    values = problem.compute(0, range(40))
+    for a, f in ((0, 0), (1, 1), (0, 1), (1, 0)):
+        pair = values["a"][:, a].ravel(), values["f"][:, f].ravel()
+        assert abs(np.corrcoef(*pair)[0, 1]) < 0.3
+
+
 def test_sources_and_coefficients_may_differ_by_sample():
     law = {"law": "log-uniform", "low": 0.01, "high": 0.1}
     problem = declared(linear={"diffusion": law}, source=FIELD, initial=FIELD, times=[0.3],
@@ -248,6 +258,7 @@ def test_sources_and_coefficients_may_differ_by_sample():
     ("build", "changes", "said"),
     [
         (flow, {"components": ["u", "v"]}, "needs one component for each of two or three axes"),
+        (flow, {"dimension": 2, "components": ["u", "v", "w"]}, "needs one component for each of"),
         (flow, {"linear": {"diffusion": [0.1, 0.1, 0.2]}}, "the same linear terms in all"),
         (flow, {"nonlinear": {"projection": True, "convection": 1.0, "gradient_norm": 1.0}},
          "projection needs nonlinear.convection alone"),
@@ -256,6 +267,8 @@ def test_sources_and_coefficients_may_differ_by_sample():
         (flow, {"initial": FIELD | {"alpha": 1.5}}, "alpha > 1.5"),
         (box, {"dimension": 3, "initial": {**FIELD, "alpha": 3.0}}, "needs dimension 2"),
         (box, {"linear": {"diffusion": 0.1, "advection": 1.0}}, "no advection, dispersion"),
+        (box, {"source": {**FIELD, "mean": [1.0, 2.0]}}, "source.mean has 2 numbers, expected one"),
+        (box, {"source": {**FIELD, "modes": 9}}, "source.modes = 9 need resolution >= 10, got 8"),
         (box, {"solver": {"resolution": 16}}, "an odd multiple of resolution = 8"),
     ],
 )  # fmt: skip

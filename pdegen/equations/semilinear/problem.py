@@ -430,9 +430,13 @@ class SemilinearProblem(Problem):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         terms, solving = self.terms, self.solver.resolution
-        modes = max(law.modes for law in (self.initial, self.source) if law is not None)
+        modes, of = self.initial.modes, "initial"
+        if self.source is not None and self.source.modes > modes:
+            modes, of = self.source.modes, "source"
         if len(set(self.components)) < len(self.components):
             raise ValueError(f"components has a name twice: {', '.join(self.components)}")
+        if terms.projection:
+            self._check_projection(terms)
         if not plain(terms, self.components):
             raise ValueError("linear, nonlinear: declare a term of the equation, there is none")
         for name, n in (("resolution", self.resolution), ("solver.resolution", solving)):
@@ -443,23 +447,21 @@ class SemilinearProblem(Problem):
             self._check_walls(terms)
         if self._sides * self.resolution < 2 * modes + 2:
             raise ValueError(
-                f"initial.modes = {modes} need resolution >= {(2 * modes + 2) // self._sides}, got "
+                f"{of}.modes = {modes} need resolution >= {(2 * modes + 2) // self._sides}, got "
                 f"{self.resolution}"
             )
         least = math.ceil(((terms.degree + 1) * modes + 1) / self._sides)
         if solving < least:
             raise ValueError(
-                f"products of {terms.degree} factors of initial.modes = {modes} need "
+                f"products of {terms.degree} factors of {of}.modes = {modes} need "
                 f"solver.resolution >= {least + least % 2}, got {solving}"
             )
         self.initial.check(len(self.components))
-        if terms.projection:
-            self._check_projection(terms)
         for law in (self.initial, self.source):
             if law is not None:  # raises for an exponent that is too small
                 law.field(self.dimension, self._walled)
         if self.source is not None:
-            self.source.check(len(self.components))
+            spread(self.source.mean, len(self.components), "source.mean")
         self._check_step(terms)
         return self
 
