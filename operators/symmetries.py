@@ -152,9 +152,9 @@ class SquareSymmetries:
         self.mean = mean
 
     def check(self, x: Float[Tensor, "n1 n2 2"]) -> None:
-        """Raise ValueError if a grid does not have the symmetries of the square."""
+        """Raise ValueError if a grid, scaled to (0, 1)², lacks the symmetries of the square."""
         first, second = x[:, 0, 0], x[0, :, 1]
-        if first.shape != second.shape or not torch.equal(first, second):
+        if first.shape != second.shape or not torch.allclose(first, second, atol=1e-6):
             raise ValueError("symmetries of the square need the same points along both axes")
         if not torch.allclose(first, 1 - first.flip(0), atol=1e-6):
             raise ValueError("symmetries of the square need points symmetric in (0, 1)")

@@ -116,12 +116,8 @@ class Settings:
 # Weights that a training starts from: published ones, or those of an earlier training.
 
 
-_OF_CHECKPOINTS = (
-    "operator.",
-    "input.",
-    "target.",
-    "spectrum",
-)  # names of tensors begin with one of these
+# names of tensors begin with one of these
+_OF_CHECKPOINTS = ("operator.", "input.", "target.", "spectrum")
 
 
 class StartError(FileError):

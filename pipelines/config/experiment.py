@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any, Literal, Self, TypeVar, cast
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, cast
 
 from pydantic import (
     Field,
@@ -35,6 +35,7 @@ from pdegen.sampling.noise import Levels, NoiseKind, NoiseModel, recorded
 from pdegen.schema import (
     LARGEST,
     Count,
+    Extended,
     Name,
     NonNegative,
     Positive,
@@ -111,7 +112,7 @@ def functions_in(store: Store, role: str) -> list[str]:
 Level = Annotated[float, Field(allow_inf_nan=False)] | tuple[float, float]
 
 
-class Symmetries(Strict):
+class Symmetries(Extended):
     """Augmentation of training samples by random symmetries (`operators.symmetries`).
 
     Args:
@@ -126,6 +127,8 @@ class Symmetries(Strict):
             of the input. A prediction then takes eight times as long. The epoch is chosen without
             the mean.
     """
+
+    later: ClassVar = ("diagonal", "wave", "mean")
 
     shift: bool = False
     reflection: bool = False
@@ -148,15 +151,6 @@ class Symmetries(Strict):
         if self.mean and not self.square:
             raise ValueError("mean is a mean over the symmetries of the square: set square = true")
         return self
-
-    @model_serializer(mode="wrap")
-    def _without_defaults(self, content: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out keys that are false and that records of earlier versions do not have."""
-        table = content(self)
-        for name in ("diagonal", "wave", "mean"):
-            if not table[name]:
-                del table[name]
-        return table
 
     @property
     def for_maps(self) -> bool:

@@ -144,7 +144,9 @@ def _check_settings(settings: Settings, pairs: Samples) -> None:
                 "symmetries of the square need a box of dimension 2, the data have dimension "
                 f"{pairs.dim} on a {pairs.domain.kind}"
             )
-        settings.augment.check(pairs.points)
+        grids = pairs.domain.grids
+        start = pairs.points.new_tensor([grid.start for grid in grids])
+        settings.augment.check((pairs.points - start) / grids[0].length)
 
 
 def _check_finite(loss: Tensor, prediction: Tensor, u: Tensor, name: str) -> None:
@@ -225,12 +227,7 @@ def check_symmetries(source: Source, augment: Augmentation | None) -> None:
     """
     store = source.store
     physics, task = physics_of(store), source.experiment.task
-    stated = physics.symmetries
-    used = set[str]()
-    if isinstance(
-        augment, DiagonalShifts | KolmogorovSymmetries | SquareSymmetries | TorusSymmetries
-    ):
-        used |= augment.names
+    stated, used = physics.symmetries, getattr(augment, "names", frozenset[str]())
     for name in sorted(used):
         if stated and name not in stated:
             raise SchemaError(

@@ -170,6 +170,8 @@ def test_stores_state_the_symmetries_of_their_force():
     for changes in ({"phase": 0.1}, {"output": "velocity"}):
         stated = set(quick.with_overrides(changes).problem.physics().symmetries)
         assert stated == KolmogorovSymmetries(4, reflection=False).names
+    assert "shift" in load_recipe("ns-decaying-nu").problem.physics().symmetries  # no force
+    assert "shift" not in load_recipe("ns-1e-3").problem.physics().symmetries
 
 
 # stores

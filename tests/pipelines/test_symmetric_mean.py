@@ -1,20 +1,23 @@
 """Predictions of a trained operator as means over the symmetries of the square."""
 
 from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from operators import load_model
 from operators.registry import build_operator
-from operators.symmetries import DiagonalShifts, square_mean
+from operators.symmetries import DiagonalShifts, SquareSymmetries, square_mean
 from operators.training.checkpoint import CheckpointError, load_checkpoint, saving_checkpoint
+from operators.training.fit import Settings
+from operators.training.losses import MeanSquare
 from operators.transforms import Normalizer, Predictor
-from pdegen.domains import Box
+from pdegen.domains import Box, CellGrid, PeriodicGrid
 from pdegen.recipe import load_recipe
 from pdegen.schema import SchemaError
 from pipelines.config.experiment import Experiment, Symmetries
-from pipelines.runs.checks import check_symmetries
+from pipelines.runs.checks import _check_settings, check_symmetries
 from pipelines.runs.data import Source
 from pipelines.runs.evaluation import evaluate
 from pipelines.runs.training import train
@@ -91,3 +94,19 @@ def test_vorticity_states_the_symmetry_that_its_trainings_draw(tmp_path):
         source = Source(store, experiment(False))
         with pytest.raises(SchemaError, match=message) if message else nullcontext():
             check_symmetries(source, DiagonalShifts())
+
+
+def test_a_square_may_have_any_side_and_centre():
+    settings = Settings(MeanSquare(), 1, 2, augment=SquareSymmetries())
+    for grid, message in (
+        ((CellGrid(6, 5.0, -2.5),) * 2, ""),
+        ((CellGrid(6, 2.0), CellGrid(6, 2.0, 1.0)), ""),
+        ((CellGrid(6, 2.0), CellGrid(6, 3.0)), "the same points along both axes"),
+        ((PeriodicGrid(6, 2.0),) * 2, r"points symmetric in \(0, 1\)"),
+    ):
+        domain = Box(grid)
+        pairs = SimpleNamespace(
+            domain=domain, dim=2, points=torch.from_numpy(domain.points).float()
+        )
+        with pytest.raises(ValueError, match=message) if message else nullcontext():
+            _check_settings(settings, pairs)

@@ -42,7 +42,7 @@ from pdegen.numerics.spectral import Torus
 from pdegen.numerics.transforms import EIGHT, provenance
 from pdegen.sampling.gaussian import PeriodicGaussianField, TorusGaussianField
 from pdegen.sampling.scalars import ScalarLaw, number_of, number_or_law, with_numbers
-from pdegen.schema import Count, Name, Positive, Size, Strict, Tolerance, brief, near
+from pdegen.schema import Count, Extended, Name, Positive, Size, Strict, Tolerance, brief, near
 from pdegen.store.format import Drawing, Physics
 from pdegen.store.layout import Coordinate, Variable, function, scalar, times
 
@@ -95,7 +95,7 @@ class Linear(Strict):
     drag: EachOrLaw = 0.0
 
 
-class Monomial(Strict):
+class Monomial(Extended):
     """The term coefficient u^p v^q ... in the equation of the component `of`, or its Laplacian.
 
     Args:
@@ -105,13 +105,15 @@ class Monomial(Strict):
         laplacian: Whether the term is the Laplacian of the monomial, of degree 2 or more.
     """
 
+    later: ClassVar = ("laplacian",)
+
     of: Name
     coefficient: Annotated[float | ScalarLaw, BeforeValidator(_coefficient)]
     powers: Annotated[tuple[Annotated[int, Field(ge=0, le=9)], ...], Field(strict=False)]
-    laplacian: Annotated[bool, Field(exclude_if=lambda taken: not taken)] = False
+    laplacian: bool = False
 
 
-class Nonlinear(Strict):
+class Nonlinear(Extended):
     """Coefficients of the nonlinear terms, and the reaction.
 
     Args:
@@ -124,11 +126,13 @@ class Nonlinear(Strict):
             flow). The initial velocity is the projection of the Gaussian field.
     """
 
+    later: ClassVar = ("projection",)
+
     convection: EachOrLaw = 0.0
     conservative_convection: EachOrLaw = 0.0
     gradient_norm: EachOrLaw = 0.0
     reaction: Annotated[tuple[Monomial, ...], Field(strict=False)] = ()
-    projection: Annotated[bool, Field(exclude_if=lambda taken: not taken)] = False
+    projection: bool = False
 
 
 # Writes the equations of `Terms` as one line of text, or as LaTeX.
@@ -306,7 +310,7 @@ class Discretization(Strict):
 
 
 @equation
-class SemilinearProblem(Problem):
+class SemilinearProblem(Extended, Problem):
     """uₜ = L u + N(u) + f on the circle, the square or the cubic torus: the map u(0) -> u(times).
 
     With a source, the map is (u(0), f) -> u(times). With no-flow walls, the domain is a square, and
@@ -325,15 +329,14 @@ class SemilinearProblem(Problem):
         solver: Resolution, time step and tolerance of the solver.
     """
 
+    later: ClassVar = ("walls", "source")
     supports_device: ClassVar[bool] = True
     algorithm: ClassVar[int] = 3  # 3: the error includes rounding, that of a and to float32
 
     equation: Literal["semilinear"]
     dimension: Literal[1, 2, 3] = 1
     length: Size = 1.0
-    walls: Annotated[
-        Literal["none", "no-flow"], Field(exclude_if=lambda walls: walls == "none")
-    ] = "none"
+    walls: Literal["none", "no-flow"] = "none"
     components: Annotated[tuple[Name, ...], Field(min_length=1, max_length=8, strict=False)] = (
         "u",
     )
@@ -342,7 +345,7 @@ class SemilinearProblem(Problem):
     linear: Linear = Linear()
     nonlinear: Nonlinear = Nonlinear()
     initial: Annotated[Gaussian | Bounded | Waves, Field(discriminator="law")]
-    source: Annotated[Gaussian | None, Field(exclude_if=lambda source: source is None)] = None
+    source: Gaussian | None = None
     solver: Discretization
 
     @property

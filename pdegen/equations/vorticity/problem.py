@@ -449,6 +449,8 @@ class Vorticity(Extended, Problem):
         else:
             sentence = f"{size} (sin θ + cos θ), θ = {kappa}(x + y) + {force.phase:g}{law}"
             symmetries = ("diagonal-shift",)
+        if not amplitude:
+            symmetries = ("shift", *symmetries)
         drawn = Drawing("w" if self.output == "vorticity" else "u", "diverging")
         error = f"relative error at most {self.solver.tolerance:g}"
         return Physics(
