@@ -1,0 +1,1 @@
+"""The wave equation with variable speed: problem and compiled finite differences."""

@@ -1,0 +1,16 @@
+"""Stated errors of waves against Fourier's Laplacian and the leapfrog scheme."""
+
+import numpy as np
+import pytest
+
+from pdegen.recipe import load_recipe
+from tests.validation.wave import errors
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize(("name", "finer"), [("wave-quick", 4), ("wave-layers", 16)])
+def test_stated_errors_are_within_a_factor_of_two(name, finer):
+    recipe = load_recipe(name).with_overrides({"problem.resolution": 32})
+    stated, true = errors(recipe.problem, range(20), finer)
+    assert np.mean((stated / true > 0.5) & (stated / true < 2)) >= 0.95
