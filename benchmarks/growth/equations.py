@@ -133,4 +133,8 @@ EQUATIONS: Mapping[str, Case] = {
                    "solver.tolerance": 1e-2, "times": [0.2]},
         _PLANE, points=_square,
     ),
+    "wave": _case(
+        "n^1.5", "n", "n^0.5 time steps, each a loop over the points",
+        "wave-quick", lambda n: {"resolution": n}, [32, 48, 64, 96, 128, 192], points=_square,
+    ),
 }  # fmt: skip

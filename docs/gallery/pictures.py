@@ -50,6 +50,7 @@ PANELS: dict[str, tuple[int, ...]] = {
     "pipe": (0,),
     "plasticity": (4,),
     "shock-tube": (9,),
+    "wave": (1, -1),
 }
 OPERATOR: tuple[int, ...] = (-1,)
 _SOLID = 24  # pixels: letters and colour bars are narrower

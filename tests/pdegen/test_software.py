@@ -22,7 +22,7 @@ from pdegen.store.objects import Objects
 from tests.stores import faults, objects_of, unseal
 
 # equations that Numba computes, whatever their method; and others that it does not
-COMPILED = {"dam-break", "vorticity", "inviscid-burgers", "airfoil", "plasticity", "darcy"}
+COMPILED = {"dam-break", "vorticity", "inviscid-burgers", "airfoil", "plasticity", "darcy", "wave"}
 NOT_COMPILED = {"pulses", "shock-tube", "elasticity", "pipe", "poisson"}
 SMALL = {"samples": 8, "shard": 4, "resolution": 16, "modes": 7, "solver.resolution": 256}
 

@@ -91,6 +91,7 @@ SMALLEST = {
     ("tests.validation.dam_break", "stated"): Run("stated --samples 1 --rings 500"),
     ("tests.validation.darcy", ""): Run("darcy-contrast --samples 1"),
     ("tests.validation.elasticity", ""): Run("elasticity-quick --samples 1 --times 2", slow=True),
+    ("tests.validation.wave", ""): Run("wave-quick --samples 1"),
     ("tests.validation.parameters", ""): Run("burgers-nu --samples 1"),
     ("tests.validation.pipe", ""): Run("--samples 1 --resolution 33", slow=True),
     ("tests.validation.poisson", ""): Run("poisson-quick --samples 2"),

@@ -9,7 +9,7 @@ from tests.validation.wave import errors
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize(("name", "finer"), [("wave-quick", 4), ("wave-layers", 16)])
+@pytest.mark.parametrize(("name", "finer"), [("wave-quick", 4), ("wave-layers", 8)])
 def test_stated_errors_are_within_a_factor_of_two(name, finer):
     recipe = load_recipe(name).with_overrides({"problem.resolution": 32})
     stated, true = errors(recipe.problem, range(20), finer)

@@ -61,14 +61,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("recipe")
     parser.add_argument("--samples", type=int, default=20)
-    parser.add_argument("--resolution", type=int, help="points of the output, instead of the recipe's")
+    parser.add_argument(
+        "--resolution", type=int, help="points of the output, instead of the recipe's"
+    )
     parser.add_argument("--finer", type=int, default=4, help="factor of the points of the truth")
     asked = parser.parse_args()
     recipe = load_recipe(asked.recipe)
     if asked.resolution:
         recipe = recipe.with_overrides({"problem.resolution": asked.resolution})
     assert isinstance(recipe.problem, WaveEquation)
-    print(f"{asked.recipe}: {comparison(*errors(recipe.problem, range(asked.samples), asked.finer))}")
+    print(
+        f"{asked.recipe}: {comparison(*errors(recipe.problem, range(asked.samples), asked.finer))}"
+    )
 
 
 if __name__ == "__main__":
