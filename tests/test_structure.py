@@ -18,9 +18,9 @@ CEILINGS = {
     "circles": 0,
     "docstring_percent": 19.2,
     "functions_per_1000_lines": 62.5,
-    "modules": 258,
+    "modules": 261,
     "one_caller": 171,
-    "one_importer": 43,
+    "one_importer": 44,
 }
 ANY = {"pdegen": 5.3, "operators": 6.0, "pipelines": 8.0}  # of 1,000 lines, at most
 

@@ -30,6 +30,8 @@ COARSER = {
         "problem.solver.certified": 1.0,
     },
     "diffusion-reaction": {"times": [5.0]},
+    "wave-128": {"times": [0.5, 1.0]},
+    "wave-layers": {"times": [1.0]},
 }
 
 # Numbers of the panels that a thumbnail shows side by side, from left to right and from top to

@@ -61,9 +61,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("recipe")
     parser.add_argument("--samples", type=int, default=20)
-    parser.add_argument(
-        "--resolution", type=int, help="points of the output, instead of the recipe's"
-    )
+    parser.add_argument("--resolution", type=int, help="points of the output")
     parser.add_argument("--finer", type=int, default=4, help="factor of the points of the truth")
     asked = parser.parse_args()
     recipe = load_recipe(asked.recipe)
