@@ -52,7 +52,7 @@ PANELS: dict[str, tuple[int, ...]] = {
     "pipe": (0,),
     "plasticity": (4,),
     "shock-tube": (9,),
-    "wave": (1, -1),
+    "wave": (0,),
 }
 OPERATOR: tuple[int, ...] = (-1,)
 _SOLID = 24  # pixels: letters and colour bars are narrower
