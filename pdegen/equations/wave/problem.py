@@ -305,10 +305,10 @@ class WaveEquation(Problem):
                 ),
                 speed.check(n),
                 Distinct("a"),
-                *stated_error(1.0),
+                *stated_error(np.inf),
                 Bound("drift", "the change of the energy", lambda v: (abs(v["drift"]), _DRIFT)),
                 Bound("c", "the distance from the bounds of the speed", bounds),
-                Bound("u", "the difference of the distance from its points and the error", distance),
+                Bound("u", "the distance from its points against the error", distance),
             )
         )  # fmt: skip
 
