@@ -34,7 +34,7 @@ BIN = Path(sys.executable).parent
 FAMILIES = (
     "allen-cahn-3d", "cahn-hilliard", "dam-break-quick", "decaying-3d", "diffusion-reaction",
     "gray-scott-3d", "kolmogorov-quick", "ns-decaying-nu", "pdebench-advection-quick",
-    "pdebench-burgers-quick", "pdebench-reaction-quick", "poisson-quick",
+    "pdebench-burgers-quick", "pdebench-reaction-quick", "poisson-quick", "wave-quick",
 )  # fmt: skip
 
 

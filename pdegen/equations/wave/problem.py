@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pdegen.equations.wave.solver import WaveMarch
 
 # error of the finer solution over its distance from the coarser one: 1/(2^4 - 1) at order 4; at
-# jumps of c, 0.2 to 0.31 are measured on 32 x 32 points
+# jumps of c, 0.24 to 0.44 are measured on 32 x 32 points
 _SHARE = {"smooth": 1 / 15, "layers": 0.35}
 _DRIFT = 1e-9  # largest relative change of the energy
 _SPEED_STRIDE = 2**32  # offset of sample numbers in the random streams of the speed
