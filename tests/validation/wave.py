@@ -61,6 +61,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("recipe")
     parser.add_argument("--samples", type=int, default=20)
+    parser.add_argument("--first", type=int, default=0, help="number of the first sample")
     parser.add_argument("--resolution", type=int, help="points of the output")
     parser.add_argument("--finer", type=int, default=4, help="factor of the points of the truth")
     asked = parser.parse_args()
@@ -68,9 +69,8 @@ def main() -> None:
     if asked.resolution:
         recipe = recipe.with_overrides({"problem.resolution": asked.resolution})
     assert isinstance(recipe.problem, WaveEquation)
-    print(
-        f"{asked.recipe}: {comparison(*errors(recipe.problem, range(asked.samples), asked.finer))}"
-    )
+    samples = range(asked.first, asked.first + asked.samples)
+    print(f"{asked.recipe}: {comparison(*errors(recipe.problem, samples, asked.finer))}")
 
 
 if __name__ == "__main__":
